@@ -1,4 +1,4 @@
-"""DistributedDataParallel is told to look for unused parameters in each step of a model that uses all of them.
+"""DistributedDataParallel looks for unused parameters in each step of a model that uses all of them.
 
 ``find_unused_parameters=True`` is the usual answer to an error about parameters that took no part in the loss, and it
 stays when the model has long changed. After each forward pass the whole graph is searched, and another all-reduce tells

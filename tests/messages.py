@@ -1,4 +1,4 @@
-"""All messages and fixes of the rules, as their text lists them, for a reader with fresh eyes.
+"""All that the rules and the diagnosis say, sentence by sentence as their text lists it, for a reader with fresh eyes.
 
     python -m tests.messages
 
@@ -15,34 +15,60 @@ from typing import NamedTuple
 
 import profkit
 
-RULES = Path(profkit.__file__).parent / "rules"
-_TOLD = ("message", "fix", "title", "unpriced")
-"""The arguments of a suspicion that a report shows."""
-_END = re.compile(r"(?<=[.?!:;])\s+(?=[A-Z`…-])|\n")
+_PACKAGE = Path(profkit.__file__).parent
+RULES = _PACKAGE / "rules"
+_OTHERS = ("diagnosis", "patterns", "memory_planner")
+_END = re.compile(r"(?<=[.?!])\s+|\n")
 _FILLED = "…"
+_LEAST_WORDS = 4
+"""Shorter texts are names, and parts of sentences that are put together."""
+_NO_PROSE = re.compile(r"\\[a-z.(]|^\s*\n|^import ")
+"""Patterns, lists of operators, and code for another process."""
 
 
 class Sentence(NamedTuple):
-    """A sentence that a rule may say."""
+    """A sentence that a report may show."""
 
     words: int
-    rule: str
+    where: str
     line: int
     text: str
 
 
 def sentences() -> list[Sentence]:
-    """Of all rules, the longest first."""
-    return sorted((one for path in sorted(RULES.glob("*.py")) for one in _of_file(path)), reverse=True)
+    """Of all rules and of what judges beside them, the longest first."""
+    files = [path for room in (RULES, *(_PACKAGE / one for one in _OTHERS)) for path in sorted(room.rglob("*.py"))]
+    return sorted((one for path in files for one in _of_file(path)), reverse=True)
+
+
+def of_rule(sentence: Sentence) -> bool:
+    """Whether a rule says it, not what judges beside the rules."""
+    return "/" not in sentence.where
 
 
 def _of_file(path: Path) -> Iterator[Sentence]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.keyword) and node.arg in _TOLD:
-            for text in _END.split(_text(node.value)):
-                if text.strip():
-                    yield Sentence(count_words(text), path.stem.replace("_", "-"), node.value.lineno, text.strip())
+    where = path.stem.replace("_", "-") if path.parent == RULES else path.relative_to(_PACKAGE).as_posix()
+    for node in _texts(ast.parse(path.read_text(encoding="utf-8"))):
+        text = _text(node)
+        if _NO_PROSE.search(text) or count_words(text) < _LEAST_WORDS:
+            continue
+        for one in _END.split(text):
+            if one.strip():
+                yield Sentence(count_words(one), where, node.lineno, one.strip())
+
+
+def _texts(node: ast.AST) -> Iterator[ast.expr]:
+    """The whole texts below a node, in order, without docstrings."""
+    if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp) and any(map(_is_text, ast.walk(node))):
+        yield node
+        return
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)):
+            yield from _texts(child)
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def _text(node: ast.expr) -> str:
@@ -66,7 +92,7 @@ def count_words(text: str) -> int:
 def main() -> None:
     """Print them."""
     for one in sentences():
-        print(f"{one.words:>3}  {one.rule}:{one.line}  {one.text}")
+        print(f"{one.words:>3}  {one.where}:{one.line}  {one.text}")
 
 
 if __name__ == "__main__":

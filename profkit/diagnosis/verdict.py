@@ -274,7 +274,7 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding], in
 
 
 def _ran_out(finding: Finding) -> str:
-    """``out of memory: train.py:31 asked for 512 MB while 79 GB were held, 62 % of them activations``: who asked for
+    """``out of memory: train.py:31 asked for 512 MB while 79 GB was held, 62 % of it activations``: who asked for
     how much, and what was in the way; empty for any other finding."""
     asked, held = (finding.evidence.get(name) for name in (ASKED_EVIDENCE, HELD_EVIDENCE))
     if finding.severity is not Severity.HIGH or not isinstance(asked, int) or not isinstance(held, int):
@@ -286,8 +286,8 @@ def _ran_out(finding: Finding) -> str:
         if name.startswith(HELD_FOR_EVIDENCE) and isinstance(size, int)
     ]
     size, label = max(parts, default=(0, ""))
-    mostly = f", {format_share(size / max(held, 1))} of them {label}" if size else ""
-    return f"out of memory: {who} asked for {format_bytes(asked)} while {format_bytes(held)} were held{mostly}"
+    mostly = f", {format_share(size / max(held, 1))} of it {label}" if size else ""
+    return f"out of memory: {who} asked for {format_bytes(asked)} while {format_bytes(held)} was held{mostly}"
 
 
 def _faults(diagnosis: Diagnosis, mend: list[Finding]) -> str:

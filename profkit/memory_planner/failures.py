@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 import traceback
 from types import TracebackType
 
@@ -26,8 +27,8 @@ def describe_missing_data(error: BaseException) -> str:
     """One line if an operator needed tensors with data; else empty."""
     if isinstance(error, _NEED_DATA):
         return (
-            f"{_place(error.__traceback__)} needs the values of a tensor ({error.func}), and a plan has none:"
-            " plan a model without that line, such as one whose lengths and masks are fixed"
+            f"{_place(error.__traceback__)} needs the values of a tensor ({error.func}), and a plan has none: "
+            "plan a model without that line, with fixed lengths and masks"
         )
     if isinstance(error, UnsupportedOperatorException):
         return (
@@ -48,8 +49,10 @@ def _place(trace: TracebackType | None) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The message, cut to one line."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:_LONGEST]
+    """The first line of the message, cut at a word."""
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    cut = textwrap.shorten(first, _LONGEST, placeholder=" ...")
+    return cut if cut != "..." else first[:_LONGEST]
 
 
 def traceback_of(error: BaseException) -> str:

@@ -71,7 +71,7 @@ def _needs(plan: MemoryPlan, width: int) -> list[str]:
     if plan.usage.reserved_bytes:
         reserved, context = format_bytes(plan.usage.reserved_bytes), format_bytes(CUDA_CONTEXT_BYTES)
         lines += _wrap(
-            f"{format_bytes(plan.usage.needed_bytes())} decide whether it fits: PyTorch's allocator reserves about "
+            f"{format_bytes(plan.usage.needed_bytes())} decides whether it fits: PyTorch's allocator reserves about "
             f"{reserved} for the peak, and the CUDA context takes about {context}.",
             width,
         )

@@ -59,13 +59,13 @@ from profkit.rules.base import (
 from profkit.trace import NONE, Int64s, Rows, distinct
 
 _OF_BLOCKS = (
-    "Where memory is what limits the batch: call it as `checkpoint(block, x, use_reentrant=False)` of "
-    "torch.utils.checkpoint, which runs each call's forward pass once more."
+    "Where memory limits the batch, call it as `checkpoint(block, x, use_reentrant=False)` from "
+    "torch.utils.checkpoint. Each call's forward pass then runs once more."
 )
 _OF_MODEL = (
-    "Where memory is what limits the batch: let the model checkpoint its blocks, with "
-    "`model.gradient_checkpointing_enable()` for one of transformers; elsewhere call each block as `checkpoint(block, "
-    "x, use_reentrant=False)` of torch.utils.checkpoint. Each block's forward pass then runs once more."
+    "Where memory limits the batch, let the model checkpoint its blocks. In transformers that is "
+    "`model.gradient_checkpointing_enable()`; elsewhere call each block as `checkpoint(block, x, "
+    "use_reentrant=False)` from torch.utils.checkpoint. Each block's forward pass then runs once more."
 )
 _STATE_PER_GRADIENT = 3
 """Parameters and Adam's two moments, each as large as the gradients; other optimizers mostly keep less."""
@@ -174,9 +174,9 @@ def _suspect(
     what = f"{best.calls} calls here keep" if is_of_blocks else "what is called here keeps"
     in_use = f"{format_bytes(room.used_bytes)} of {format_bytes(room.total_bytes)}" if room else ""
     yield Suspicion(
-        message=f"Activations that wait for the backward pass are {format_share(activation_bytes / peak_bytes)} of the "
-        f"peak of {format_bytes(peak_bytes)}; {what} {format_bytes(best.kept_bytes)} of them."
-        + (f" There is room: no more than {in_use} are in use." if room else ""),
+        message=f"{format_share(activation_bytes / peak_bytes)} of the peak of {format_bytes(peak_bytes)} is "
+        f"activations that wait for the backward pass; {what} {format_bytes(best.kept_bytes)} of it."
+        + (f" There is room: at most {in_use} is in use." if room else ""),
         fix=_OF_BLOCKS if is_of_blocks else _OF_MODEL,
         places=Places.of_sites([site]),
         size_bytes=best.saved_bytes,

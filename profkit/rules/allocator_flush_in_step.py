@@ -79,19 +79,19 @@ class _Cause(Struct, frozen=True):
 
 
 _EMPTIED = _Cause(
-    "`empty_cache()` hands",
-    "Remove the call: the memory of freed tensors is used again without it, and it makes no room for the program "
-    "itself. If fragmentation is the reason, set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
+    "`empty_cache()` returns",
+    "Remove the call: PyTorch reuses the memory of freed tensors without it, and it makes no room for the "
+    "program itself. If memory is fragmented, set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
 )
 _SHORT_OF_MEMORY = _Cause(
-    "PyTorch's allocator finds no room, or a library takes memory of its own: operators hand",
-    "Leave the allocator more room: a smaller batch, inputs padded to a few sizes, so that the blocks of the last step "
-    "fit, or `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
+    "PyTorch's allocator is short of memory, or a library needs some for itself: operators return",
+    "Leave the allocator more room: a smaller batch, or inputs padded to a few sizes, so that freed blocks fit "
+    "again. Or set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
 )
 _UNKNOWN = _Cause(
-    "Something outside of PyTorch's operators hands",
-    "Look for `torch.cuda.empty_cache()` in the step and in what it calls, and remove it; and for "
-    "`PYTORCH_NO_CUDA_MEMORY_CACHING` in the environment, which switches PyTorch's cache off.",
+    "Something outside PyTorch's operators returns",
+    "Remove `torch.cuda.empty_cache()` from the step and from what it calls. Unset "
+    "`PYTORCH_NO_CUDA_MEMORY_CACHING` if the environment has it: it switches PyTorch's cache off.",
 )
 
 
@@ -102,9 +102,9 @@ def _by_snapshot(facts: Facts) -> Suspicions:
             continue
         cause = _EMPTIED if one.by_program else _SHORT_OF_MEMORY
         yield Suspicion(
-            message=f"{cause.who} {format_bytes(one.freed_bytes)} of the GPU's memory back to the driver, in "
-            f"{one.times} goes, and {format_bytes(one.again_bytes)} of that is requested again. The host waits for the "
-            "GPU each time.",
+            message=f"{cause.who} {format_bytes(one.freed_bytes)} of GPU memory to the driver, in "
+            f"{format_count(one.times, 'call')}, and {format_bytes(one.again_bytes)} of it is requested again. "
+            "The host waits for the GPU each time.",
             fix=cause.fix,
             places=Places.of_sites([site_of(facts, one.frame)]),
             count=one.times,
@@ -139,11 +139,11 @@ def _flushed(facts: Facts, frees: Rows) -> Suspicion:
     cause = _EMPTIED if frames.size or sites.size else _SHORT_OF_MEMORY if inside.mean() > 0.5 else _UNKNOWN
     spent = spent_per_step_ns(facts, facts.measured_rows(facts.tree.outermost(facts.trace.mask_of(gone))))
     edit = remove(gone, uncertainty=_UNCERTAINTY)
-    again = f", and asks it for memory {times_a_step(facts, gets)}" if gets.size else ""
-    only = ", by the only one that was recorded" if is_one else ""
+    again = f", and requests memory {times_a_step(facts, gets)}" if gets.size else ""
+    only = ", in the only recorded step" if is_one else ""
     return Suspicion(
-        message=f"{cause.who} the GPU's memory back to the driver {times_a_step(facts, frees)}{only}{again}: "
-        f"{format_time(spent)} in all, and the host waits for the GPU each time. Without that the step would be "
+        message=f"{cause.who} GPU memory to the driver {times_a_step(facts, frees)}{only}{again}. That takes "
+        f"{format_time(spent)} in all, and the host waits for the GPU each time. Without it the step would be "
         f"{format_share(replay(facts, edit).fraction)} shorter.",
         fix=cause.fix,
         rows=frees,
@@ -200,7 +200,7 @@ def _called_without_gpu(facts: Facts) -> Suspicions:
         count = len(marks)
         yield Suspicion(
             message=f"`empty_cache()` is called {format_count(count, 'time')} a step. Here, without a GPU, that does "
-            "nothing; on a GPU the next step would have to request all of its memory from the driver again.",
+            "nothing. On a GPU the next step would have to request all its memory from the driver again.",
             fix=_EMPTIED.fix,
             count=count,
             confidence=0.8,

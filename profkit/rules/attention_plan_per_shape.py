@@ -57,8 +57,9 @@ _MIN_STEPS = 3
 _UNCERTAINTY = 0.2
 """At long lengths cuDNN's kernels are up to 75 % faster than the others, so leaving them costs part of the gain."""
 _FIX = (
-    "Call `torch.backends.cuda.enable_cudnn_sdp(False)` at the program's start: the other kernels need no plan. Or use "
-    "few lengths: pad them to a multiple of 64 or more, or attend to a cache of fixed length with a mask."
+    "Call `torch.backends.cuda.enable_cudnn_sdp(False)` when the program starts: the other kernels need no "
+    "plan. Or use few lengths: pad to a multiple of 64 or more, or attend to a cache of fixed length with a "
+    "mask."
 )
 
 
@@ -76,8 +77,8 @@ def attention_plan_per_shape(facts: Facts) -> Suspicions:
     ordinary_ns = int(median(worked_ns[~plans])) if (~plans).any() else _ORDINARY_NS
     count, each_ns = times_per_step(facts, rows), int(median(planned_ns))
     yield Suspicion(
-        message=f"cuDNN plans {format_count(count, 'call')} of attention a step anew, and a plan takes the host "
-        f"{format_time(each_ns)}: it keeps one for each shape, and these steps come with new ones.",
+        message=f"In {format_count(count, 'call')} of attention a step the host makes a new cuDNN plan, "
+        f"{format_time(each_ns)} each. A plan serves one shape, and these steps bring new ones.",
         fix=_FIX,
         rows=rows,
         edit=shrink(rows, in_runtime_ns[plans] + ordinary_ns, _UNCERTAINTY),

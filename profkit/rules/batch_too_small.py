@@ -54,7 +54,7 @@ _WAITS = 0.1
 _SHOWN = (2, 4, 8)
 _ROOM = 0.9
 """Of a device's memory: allocators need some for themselves."""
-_NO_ROOM = " The device's memory may have no room for twice the batch."
+_NO_ROOM = " The device's memory may not hold twice the batch."
 _UNCERTAINTY = 0.4
 """Four tables of ten small models on a busy CPU: half of the predictions were within 7 to 25 %, the worst 54 % too low.
 On a quiet machine and on a GPU nothing was measured."""
@@ -78,9 +78,7 @@ def batch_too_small(facts: Facts) -> Suspicions:
     gains = ", ".join(f"{found.gain(times):.1f} times with {found.size * times}" for times in _SHOWN)
     stays = 1 - found.growing_ns / max(found.step_ns, 1)
     fits = _fits(facts)
-    room = (
-        f" The device's memory has room for at least {fits} times the batch." if fits > 1 else _NO_ROOM if fits else ""
-    )
+    room = f" The device's memory holds at least {fits} times the batch." if fits > 1 else _NO_ROOM if fits else ""
     warning = (
         " The learning rate and its schedule depend on the batch: set them anew, and compare how training converges."
         if trains
@@ -88,9 +86,10 @@ def batch_too_small(facts: Facts) -> Suspicions:
     )
     sites = [Location.of(use.site) for use in facts.run.loaders if use.site is not None]
     yield Suspicion(
-        message=f"A batch has {found.size} samples, and {format_share(stays)} of the step does not depend on it. "
-        f"Predicted samples a second: {gains}. From {found.size * found.pays_until} on it pays hardly more.{room}",
-        fix=f"Raise the batch size step by step, to {found.size * _TIMES} first.{warning}",
+        message=f"{format_share(stays)} of the step takes the same time whatever the batch, which has {found.size} "
+        f"samples. Predicted samples a second: {gains}. Beyond {found.size * found.pays_until} they hardly "
+        f"increase.{room}",
+        fix=f"Raise the batch size step by step, first to {found.size * _TIMES}.{warning}",
         severity=Severity.MEDIUM if on_device else Severity.LOW,
         places=Places.of(sites[:1]),
         run_ns=_saved_ns(facts, found) if on_device else 0,

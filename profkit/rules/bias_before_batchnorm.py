@@ -86,10 +86,10 @@ def bias_before_batchnorm(facts: Facts) -> Suspicions:
     for places, rows in _by_maker(facts, frequent_lines(facts, _biased_layers(facts))):
         count = times_per_step(facts, rows)
         yield Suspicion(
-            message=f"{each_step(count, 'layer', 'adds', 'add')} a bias that the normalisation right after takes out "
-            "again with the mean.",
-            fix="Pass `bias=False` to the layer: the normalisation has a bias of its own. To load weights saved "
-            "before, drop the layer's `bias` from them and subtract its value from the running mean.",
+            message=f"{each_step(count, 'layer', 'adds', 'add')} a bias that the normalisation right after it removes "
+            "with the mean.",
+            fix="Pass `bias=False` to the layer: the normalisation has its own bias. To load weights saved before, "
+            "drop the layer's `bias` from them and subtract it from the running mean.",
             rows=rows,
             places=places,
             edit=_without_bias(facts, rows),

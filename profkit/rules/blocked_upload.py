@@ -1,4 +1,4 @@
-"""The training stands still while files or results are sent, fetched or copied.
+"""Training stops while files or results are sent, fetched or copied.
 
 What it detects
 Lines between the first step and the last at which the main thread waits for a socket, copies files, waits for a command
@@ -60,10 +60,10 @@ _WHAT = {
 }
 _FIXES = {
     NETWORK: "Let another thread or process send or fetch it, such as a ThreadPoolExecutor with one worker, and wait "
-    "for it at the end; or keep what is fetched on a local disk.",
+    "for it at the end. Or keep what is fetched on a local disk.",
     COPYING: "Let another thread copy, such as a ThreadPoolExecutor with one worker, and wait for it at the end.",
     CHILD: "Start it with `subprocess.Popen` and look at its result later, before the next one starts.",
-    ASKING: "Run work that needs somebody's answers where no device waits for them.",
+    ASKING: "Run what needs a person's answers where no device waits for them.",
 }
 _UNCERTAINTY = 0.25
 """Networks and file systems take uneven time."""
@@ -83,8 +83,8 @@ def blocked_upload(facts: Facts) -> Suspicions:
 def _suspect(found: Repeated, label: str, share: float) -> Suspicion:
     is_sure = label in {NETWORK, COPYING}
     return Suspicion(
-        message=f"Training stops at least {found.visits} times and waits here for {_WHAT[label]}, for "
-        f"{format_time(found.time_ns)} in all, {format_share(share)} of the run.",
+        message=f"{format_time(found.time_ns)} of the run ({format_share(share)}) passes here, waiting for "
+        f"{_WHAT[label]}. Training stops for it at least {found.visits} times.",
         fix=_FIXES[label],
         kind=None if is_sure else Kind.OPPORTUNITY,
         severity=None if is_sure else Severity.MEDIUM,

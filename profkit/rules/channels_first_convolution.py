@@ -79,7 +79,7 @@ the gradient (H100, bfloat16, 128 x 128 x 56 x 56): they read whole lines where 
 _UNMEASURED = "what channels_last gains the convolutions on this CPU must be measured (`--measure`)"
 _FIX = (
     "Convert the model once, `model.to(memory_format=torch.channels_last)`, and each batch, "
-    "`images.to(memory_format=torch.channels_last)`; measure the step before and after."
+    "`images.to(memory_format=torch.channels_last)`. Measure the step before and after."
 )
 
 

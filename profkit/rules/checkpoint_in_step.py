@@ -1,4 +1,4 @@
-"""A step stands still while a checkpoint is written, in nearly every step.
+"""Nearly every step waits while a checkpoint is written.
 
 What it detects
 `torch.save` in at least half of the steps, if the writing takes at least 3 % of the time. profkit marks the writing in
@@ -69,10 +69,10 @@ def checkpoint_in_step(facts: Facts) -> Suspicions:
         rest = max(facts.steps.per_step_ns(replay(facts, remove(rows)).edited_ns), 1)
         interval = max(1, math.ceil(saving / (_BUDGET * rest)))
         yield Suspicion(
-            message=f"`torch.save` runs {times_a_step(facts, rows)} and takes {format_time(saving)}, in which nothing "
-            "is computed.",
-            fix=f"Save every {interval:,} steps, which costs {format_share(_BUDGET)}, or at the end of an epoch; "
-            "another thread can also write a copy of the state.",
+            message=f"`torch.save` takes {format_time(saving)} and runs {times_a_step(facts, rows)}; nothing is "
+            "computed meanwhile.",
+            fix=f"Save every {interval:,} steps, which costs {format_share(_BUDGET)}, or at the end of an epoch. "
+            "Another thread can also write a copy of the state.",
             rows=rows,
             edit=shrink(rows, (spent_ns(facts, rows) / interval).astype(np.int64), _UNCERTAINTY),
             worth=MEDIUM_FROM,  # three times the budget: in between, the interval is a matter of taste

@@ -1,4 +1,4 @@
-"""The training stands still while checkpoints are written, for a notable part of the run.
+"""Training stops while checkpoints are written, for a notable part of the run.
 
 What it detects
 The files that `torch.save`, safetensors or a distributed checkpoint write between the first step and the last, at least
@@ -65,10 +65,10 @@ def checkpoint_stops_training(facts: Facts) -> Suspicions:
         rest_ns = max(run_ns - found.time_ns, 1)
         every = max(2, math.ceil(found.time_ns / (_BUDGET * rest_ns)))
         yield Suspicion(
-            message=f"Training stops at least {found.visits} times while a checkpoint is written, for "
-            f"{format_time(found.time_ns)} of the run's {format_time(run_ns)}.",
-            fix=f"Write one in {every} of them, which costs about {format_share(_BUDGET)}; or let another thread write "
-            "a copy of the state.",
+            message=f"{format_time(found.time_ns)} of the run's {format_time(run_ns)} passes while checkpoints are "
+            f"written: training stops for them at least {found.visits} times.",
+            fix=f"Write one in {every} of them, which costs about {format_share(_BUDGET)}. Or let another thread "
+            "write a copy of the state.",
             places=Places.of([Location.of(found.site)]),
             run_ns=found.time_ns - found.time_ns // every,
             run_uncertainty=_UNCERTAINTY,

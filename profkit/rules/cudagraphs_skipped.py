@@ -51,18 +51,18 @@ _FEWEST_LAUNCHES = 2
 """A graph of one kernel gives nothing back."""
 _UNCERTAINTY = 0.3
 _FIXES = {
-    "mutat": "Return the new value instead of writing it into an input, and copy it there outside of the compiled "
-    "function; or let what is written stay in one place: a buffer of the module, or a tensor marked with "
+    "mutat": "Return the new value instead of writing it into an input, and copy it there outside the compiled "
+    "function. Or keep what is written in one place: a buffer of the module, or a tensor marked with "
     "`torch._dynamo.mark_static_address`.",
     r"cpu|multiple devices": "Make the tensor on the GPU (`device=x.device`), or keep it out of the compiled function.",
     r"dynamic|re-?record": "Call the function with a few fixed shapes, padded where necessary, and with inputs that "
-    "stay in one place: each new shape or place is another graph.",
+    "stay in one place. Each new shape or place needs another graph.",
 }
 """By the compiler's reason (``torch/_inductor/cudagraph_utils.py``)."""
 _OTHER_FIX = "Keep what the reason names out of the compiled function."
 _UNKNOWN_FIX = (
-    "The warning that PyTorch printed at the first call says why (`TORCH_LOGS=cudagraphs`); most often the function "
-    "writes into an input: return the new value, and copy it outside."
+    "The warning that PyTorch printed at the first call says why (`TORCH_LOGS=cudagraphs`). Most often the "
+    "function writes into an input: return the new value, and copy it outside."
 )
 
 
@@ -110,8 +110,9 @@ def _suspect(facts: Facts, calls: Bools, skipped: SkippedGraph | None) -> Suspic
     if skipped is not None:
         fix = next((fix for words, fix in _FIXES.items() if re.search(words, skipped.reason)), _OTHER_FIX)
     yield Suspicion(
-        message=f"CUDA graphs were asked for, and the compiler goes without{f': {skipped.reason}' if skipped else ''}. "
-        f"{each_step(count, 'kernel', 'is', 'are')} launched one by one, over {format_time(spent)}.",
+        message="The compiler does without the CUDA graphs that were asked "
+        f"for{f': {skipped.reason}' if skipped else ''}. {each_step(count, 'kernel', 'is', 'are')} launched one "
+        f"by one, over {format_time(spent)}.",
         fix=fix,
         rows=launches,
         edit=combine([together, closer_in_a_graph(facts, work, _UNCERTAINTY)]),

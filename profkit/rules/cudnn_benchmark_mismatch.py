@@ -68,12 +68,12 @@ _UNCERTAINTY = 0.3
 """The kernel that the rules choose may be slower than the one that was found."""
 _UNMEASURED = "what trying cuDNN's kernels would gain must be measured (`--measure`)"
 _OFF_FIX = (
-    "Set `torch.backends.cudnn.benchmark = False`, which is the default, or let images come in few sizes: resize them, "
-    "or pad each batch to the next of a few."
+    "Set `torch.backends.cudnn.benchmark = False`, which is the default. Or let images come in few sizes: "
+    "resize them, or pad each batch to one of a few sizes."
 )
 _ON_FIX = (
-    "Set `torch.backends.cudnn.benchmark = True` at the program's start; the first step gets longer. Results may "
-    "change in the last digits."
+    "Set `torch.backends.cudnn.benchmark = True` when the program starts; the first step takes longer. The last "
+    "digits of results may change."
 )
 
 
@@ -93,8 +93,8 @@ def _tried(facts: Facts, trying: Rows, waits: Rows, inside: Rows) -> Suspicion:
     spent_ns = facts.steps.per_step_ns(spent.sum())
     return Suspicion(
         message=f"{each_step(count, 'convolution', 'tries', 'try')} all of the library's kernels and "
-        f"{pick_form(count, 'waits', 'wait')} for each, {format_time(spent_ns)} in all: `benchmark` is on, and new "
-        "sizes keep coming.",
+        f"{pick_form(count, 'waits', 'wait')} for each, {format_time(spent_ns)} in all: `benchmark` is on, and "
+        "new sizes keep coming.",
         fix=_OFF_FIX,
         rows=trying,
         edit=edit,
@@ -146,8 +146,8 @@ def _never_tried(facts: Facts) -> Suspicions:
         raise CannotLook("the recorded convolutions cannot be run again, and no recording shows other kernels' times")
     count = times_per_step(facts, rows)
     yield Suspicion(
-        message=f"{each_step(count, 'convolution', 'has', 'have')} the same sizes in each step, and cuDNN chooses the "
-        "kernels untried.",
+        message=f"{each_step(count, 'convolution', 'has', 'have')} the same sizes in each step, but cuDNN picks "
+        "kernels without trying them.",
         fix=_ON_FIX,
         rows=rows,
         kind=Kind.OPPORTUNITY,

@@ -93,8 +93,8 @@ _MASK_FIX = (
     "x)` for `x[mask] = y`; or pad to a fixed size."
 )
 _INSIDE_FIX = (
-    "The selection is not on this line but inside what it calls. If that is a library, look for a setting that avoids "
-    "it, or prepare the input once, before the loop, so that nothing has to be selected."
+    "The selection is not on this line but inside what it calls. If that is a library, look for a setting that "
+    "avoids it. Or prepare the input once, before the loop, so that nothing has to be selected."
 )
 _COUNT_FIX = "Work on tensors of a fixed size with `torch.where`, or find the places once, outside the loop."
 _GROUPS_FIX = (
@@ -165,8 +165,8 @@ def _judge_waits(facts: Facts, rows: Rows) -> Suspicions:
         return
     many = per_step(facts, waiting)
     yield Suspicion(
-        message=f"The host waits {times_a_step(facts, waiting)} until the device has counted what a mask picks, or how "
-        f"many values differ; without that the step would be {format_share(saved)} shorter.",
+        message=f"The host waits {times_a_step(facts, waiting)} for the device to count what a mask picks, or how "
+        f"many values differ. Without that the step would be {format_share(saved)} shorter.",
         fix=_COUNT_FIX + (_GROUPS_FIX if many >= _MANY_GROUPS else ""),
         rows=rows,
         edit=edit,
@@ -200,8 +200,8 @@ def _judge_copies(facts: Facts, rows: Rows) -> Suspicions:
         return
     size = int(found.tensor_bytes.sum()) // steps
     yield Suspicion(
-        message=f"{format_bytes(size)} a step cut down by a mask to {format_share(1 / growth.factor)} of the elements: "
-        "searching the mask, gathering and scattering takes longer than a pass over everything.",
+        message=f"A mask cuts {format_bytes(size)} a step down to {format_share(1 / growth.factor)} of the elements. "
+        "Searching the mask, gathering and scattering takes longer than one pass over everything.",
         fix=_INSIDE_FIX if is_inside else _MASK_FIX,
         rows=rows,
         edit=scale_with_backward(facts, rows, kept, _UNCERTAINTY),

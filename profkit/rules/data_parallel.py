@@ -71,11 +71,12 @@ def data_parallel(facts: Facts) -> Suspicions:
         for start_ns, end_ns in ((replicate, apply), (apply, gather))
     )
     yield Suspicion(
-        message=f"DataParallel replicates the model on {devices} GPUs {times_a_step(facts, rows)}, "
-        f"{format_time(copying_ns)} of the host's time, and runs the replicas in threads that share Python's lock, "
+        message=f"DataParallel copies the model to {devices} GPUs {times_a_step(facts, rows)}, which takes "
+        f"{format_time(copying_ns)} of the host's time. The copies run in threads that share Python's lock, "
         f"{format_time(applying_ns)}.",
         fix=f"Start a process for each GPU (`torchrun --nproc_per_node={devices}`) and wrap the model in "
-        "`DistributedDataParallel`: each keeps its copy, loads its part of the batch, and sends only gradients.",
+        "`DistributedDataParallel`. Each process keeps its copy, loads its part of the batch, and sends only "
+        "gradients.",
         rows=rows,
         edit=_without(facts, rows, replicate, apply, gather, devices),
         worth=LOW_FROM,

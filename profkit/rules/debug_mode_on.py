@@ -148,8 +148,8 @@ def _anomaly_mode(facts: Facts, checks: Rows) -> Suspicion:
     works = works_under(facts, facts.trace.mask_of(checks))
     return Suspicion(
         message=f"Autograd's anomaly mode is on: each operator of the forward pass formats Python's stack{what}.",
-        fix="Switch it off: `torch.autograd.set_detect_anomaly(False)`. Switch it on only for a run that has to find a "
-        "NaN or a failing backward.",
+        fix="Switch it off: `torch.autograd.set_detect_anomaly(False)`. Switch it on only for a run that has to "
+        "find a NaN or a failing backward pass.",
         edit=combine([remove(checks, works, _UNCERTAINTY), formatting]),
         confidence=0.95,
         count=max(1, searched),
@@ -208,8 +208,11 @@ def _launch_blocking(facts: Facts) -> Suspicions:
         return
     count = times_per_step(facts, call)
     yield Suspicion(
-        message=f"CUDA_LAUNCH_BLOCKING is set: the host waits for {format_count(count, 'kernel')} a step, one by one.",
-        fix="Unset CUDA_LAUNCH_BLOCKING; set it only for a run that has to find the operator of a failing kernel.",
+        message=(
+            f"The host waits for {format_count(count, 'kernel')} a step, one by one, because "
+            "CUDA_LAUNCH_BLOCKING is set."
+        ),
+        fix="Unset CUDA_LAUNCH_BLOCKING; set it only to find the operator whose kernel fails.",
         edit=shrink(call, (events.start_ns[work] - events.start_ns[call]).clip(min=0), _UNCERTAINTY),
         confidence=0.95,
         count=count,
@@ -231,10 +234,10 @@ def _filling(facts: Facts) -> Suspicions:
         kept = (spent_ns(facts, filled) - writing).clip(min=0)
         edit = shrink(filled, kept.astype(np.int64), _UNCERTAINTY_OF_PAGES)
     yield Suspicion(
-        message=f"{each_step(count, 'new tensor', 'is', 'are')} filled with NaN before anything is written there, as "
-        f"deterministic algorithms do by default: {format_time(spent)}.",
-        fix="Set `torch.utils.deterministic.fill_uninitialized_memory = False`: the algorithms stay deterministic, but "
-        "reads of unwritten memory no longer show.",
+        message=f"{each_step(count, 'new tensor', 'is', 'are')} filled with NaN before anything is written there, the "
+        f"default of deterministic algorithms: {format_time(spent)}.",
+        fix="Set `torch.utils.deterministic.fill_uninitialized_memory = False`. The algorithms stay deterministic, "
+        "but reads of unwritten memory no longer show.",
         places=Places.of(remarked(facts, DETERMINISM_SET)),
         edit=edit,
         count=count,

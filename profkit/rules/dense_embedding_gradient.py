@@ -185,9 +185,10 @@ def _suspect(facts: Facts, table: _Table, rows: Rows, share: Float64s, optimizer
     looked_up = facts.lines.forward[table.nodes].astype(np.int64)
     spent = facts.steps.per_step_ns(int((computing_ns(facts, rows) * share).sum()))
     return Suspicion(
-        message=f"A table of {table.shape[0]:,} rows of {table.shape[1]} gets a gradient for all of them, while a step "
-        f"looks up at most {table.looked_up:,}: {format_count(times_per_step(facts, rows), 'pass', 'passes')} over it, "
-        f"from the zero-fill to {optimizer}'s update, {format_time(spent)} a step in all.",
+        message=f"At most {table.looked_up:,} of a table's {table.shape[0]:,} rows of {table.shape[1]} are looked up "
+        "in a step, but all get a gradient. That makes "
+        f"{format_count(times_per_step(facts, rows), 'pass', 'passes')} over it, from the zero-fill to "
+        f"{optimizer}'s update: {format_time(spent)} a step in all.",
         fix=_advise(facts, table, optimizer),
         rows=table.nodes,
         places=costliest_lines(facts, distinct(looked_up[looked_up >= 0])),
@@ -199,13 +200,14 @@ def _suspect(facts: Facts, table: _Table, rows: Rows, share: Float64s, optimizer
 
 def _advise(facts: Facts, table: _Table, optimizer: str) -> str:
     module = "EmbeddingBag" if facts.trace.named(_BAG_BACKWARD)[table.nodes].all() else "Embedding"
-    sparse = f"Make the table with `nn.{module}(…, sparse=True)`: its gradient then holds the rows looked up alone"
+    sparse = f"Make the table with `nn.{module}(…, sparse=True)`: its gradient then holds only the rows looked up"
     if optimizer == "Adam":
         return (
-            f"{sparse}, and `torch.optim.SparseAdam` updates these; give it the table, and Adam the rest. The moments "
-            "of the other rows then stand still, whereas Adam lets them decay, so training differs a little."
+            f"{sparse}, and `torch.optim.SparseAdam` updates these. Give it the table, and Adam the rest. The "
+            "moments of the other rows then stay as they are, whereas Adam lets them decay: training differs a "
+            "little."
         )
     return (
-        f"{sparse}, and {optimizer} updates these. It has to stay without momentum and weight decay: only SGD, Adagrad "
-        "and SparseAdam take sparse gradients."
+        f"{sparse}, and {optimizer} updates these. It must stay without momentum and weight decay: only SGD, "
+        "Adagrad and SparseAdam take sparse gradients."
     )

@@ -59,12 +59,12 @@ from profkit.savings.replay import replay
 from profkit.trace import among, distinct
 
 _READ_FIX = (
-    "Compute on the device what is now computed of it on the host. What the host must have, copy into pinned memory "
-    "with `non_blocking=True`, record an event, and read it a step later, after `event.synchronize()`."
+    "Compute on the device what the host now computes from it. Copy what the host must have into pinned memory "
+    "with `non_blocking=True`, and record an event. Read it a step later, after `event.synchronize()`."
 )
 _RECORD_FIX = (
-    "Record an event after the copy (`done = torch.cuda.Event(); done.record()`) and call `done.synchronize()` before "
-    "the values are used, or leave `non_blocking=True` out."
+    "Record an event after the copy (`done = torch.cuda.Event(); done.record()`) and call `done.synchronize()` "
+    "before the values are used. Or leave out `non_blocking=True`."
 )
 _MOST_LINES = 12
 """Each costs a replay, and further lines wait least."""
@@ -96,10 +96,10 @@ def _judge(facts: Facts, line: Transfers, edit: Edit, joint: Edit, part: float, 
     places = distinct(line.place)
     waited, before = faults.waited_ns(facts, line), faults.waited_before_ns(facts, line)
     size = sum_per_step(facts, line.size_bytes)
-    queued = f", {format_time(before)} of it until the device has done what was queued before" if before else ""
+    queued = f", {format_time(before)} of it for work queued before" if before else ""
     yield Suspicion(
         message=f"The host reads {format_bytes(size)} from the device {times_a_step(facts, places)} and waits "
-        f"{format_time(waited)}{queued}; meanwhile it launches nothing. Without that the step would be "
+        f"{format_time(waited)}{queued}. Meanwhile it launches nothing. Without that the step would be "
         f"{format_share(saved)} shorter.",
         fix=_READ_FIX,
         rows=places,
@@ -122,7 +122,7 @@ def _unawaited(facts: Facts) -> Suspicions:
     for line in faults.lines_coming_again(facts, unawaited_reads(facts)):
         yield Suspicion(
             message="A tensor is copied to the host with `non_blocking=True`, and the program never waits for the "
-            "device before it copies the next: the host may compute with what was in that memory before.",
+            "device before the next copy. The host may compute with what that memory held before.",
             fix=_RECORD_FIX,
             rows=distinct(line.place),
             severity=Severity.MEDIUM,

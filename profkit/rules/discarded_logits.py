@@ -71,8 +71,8 @@ def discarded_logits(facts: Facts) -> Suspicions:
         of = [found[i] for i in np.searchsorted(at, known[among(layers, rows)])]
         most = max(layer.positions for layer in of)
         yield Suspicion(
-            message=f"A layer computes {most:,} positions of each sequence, and only one of them is used.",
-            fix="Take the position first and pass only that to the layer: `head(hidden[:, -1])` instead of "
+            message=f"A layer computes {most:,} positions of each sequence, and only one is used.",
+            fix="Select the position first and pass only that to the layer: `head(hidden[:, -1])` instead of "
             "`head(hidden)[:, -1]`.",
             rows=rows,
             edit=_compute_one(facts, rows, of),

@@ -109,8 +109,8 @@ def dtype_round_trip(facts: Facts) -> Suspicions:
         yield Suspicion(
             message=f"{each_step(trips, 'tensor', 'is', 'are')} cast from {_SHORT[source]} to {_SHORT[target]} and "
             f"straight back, which moves {format_bytes(moved)}.",
-            fix=f"Let what computes in {_SHORT[source]} pass on {_SHORT[source]}, and cast once at the end where "
-            f"{_SHORT[target]} is required.",
+            fix=f"Let what computes in {_SHORT[source]} pass on {_SHORT[source]}, and cast once, at the end, where "
+            f"{_SHORT[target]} is needed.",
             rows=rows,
             edit=scale_with_backward(facts, rows, 0.0, _UNCERTAINTY, launch_kept=0.0),
             confidence=0.9 if exact else 0.7,

@@ -76,23 +76,23 @@ _FIXES = {
     Exchange.GRADIENTS: "Send half of the bytes (`model.register_comm_hook(None, default_hooks.bf16_compress_hook)`), "
     "or send less often: a larger batch, or gradients accumulated under `model.no_sync()`. Each changes numerics: "
     "check the loss.",
-    Exchange.SHARDED: "Gather the next layer while this one computes: for FSDP `forward_prefetch=True`, "
-    "`backward_prefetch=BackwardPrefetch.BACKWARD_PRE`, and `limit_all_gathers=False` if memory allows; elsewhere "
-    "`async_op=True`. If there is memory for it, shard over the GPUs of one machine only.",
+    Exchange.SHARDED: "Gather the next layer while this one computes. With FSDP pass `forward_prefetch=True`, "
+    "`backward_prefetch=BackwardPrefetch.BACKWARD_PRE`, and `limit_all_gathers=False` if memory allows; "
+    "elsewhere `async_op=True`. If there is memory for it, shard only over the GPUs of one machine.",
     Exchange.EXPERTS: "Start it with `async_op=True` and meanwhile compute what does not need it: the dense layers, or "
     "the other half of the batch. Or send less: bfloat16, experts on the same machine.",
     Exchange.STAGES: "Cut the batch into more micro-batches, so that one is sent while the next is computed, with "
     "`batch_isend_irecv` in place of `send` and `recv`.",
     Exchange.BUFFERS: "Pass `broadcast_buffers=False` to DistributedDataParallel, which then sends none before each "
-    "forward pass. Each rank keeps its own, such as the running statistics of BatchNorm, and rank 0's are saved: check "
-    "the evaluation.",
+    "forward pass. Each rank keeps its own, such as the running statistics of BatchNorm. Rank 0's are saved: "
+    "check the evaluation.",
     Exchange.OTHER: "Start it with `async_op=True`, compute what does not need its result, and `wait()` where the "
     "result is used.",
 }
 _KEEP = (
-    "On a CPU FSDP waits for each of them, and none can be prefetched. Keep the parameters after the forward pass "
-    "(`reshard_after_forward=False`, of FullyShardedDataParallel `ShardingStrategy.SHARD_GRAD_OP`), if there is "
-    "memory for them: the backward pass then gathers none."
+    "On a CPU FSDP waits for each of them and can prefetch none. If memory allows, keep the parameters after "
+    "the forward pass: `reshard_after_forward=False`, or for FullyShardedDataParallel "
+    "`ShardingStrategy.SHARD_GRAD_OP`. The backward pass then gathers none."
 )
 _OWN_STREAM = "It runs in the stream that computes, where nothing can run beside it: start it with `async_op=True`. "
 

@@ -65,9 +65,10 @@ from profkit.trace import Bools, Category, among, distinct
 _UNCERTAINTY = 0.2
 """Kernels and copies share the device's memory."""
 _FIX = (
-    "Send the next batch on a stream of its own while this one is computed with: `with torch.cuda.stream(side): ahead "
-    "= batch.to(device, non_blocking=True)`, and before its use `torch.cuda.current_stream().wait_stream(side)`. Or "
-    "send less: images as `uint8`, converted to floats on the device."
+    "Send the next batch on its own stream while this one is computed with: `with torch.cuda.stream(side): "
+    "ahead = batch.to(device, non_blocking=True)`. Before it is used, call "
+    "`torch.cuda.current_stream().wait_stream(side)`. Or send less: images as `uint8`, converted to floats on "
+    "the device."
 )
 
 
@@ -86,9 +87,9 @@ def exposed_transfer(facts: Facts) -> Suspicions:
     took_ns = facts.steps.per_step_ns(int(facts.trace.events.duration_ns[transfers.work].sum()))
     size = sum_per_step(facts, transfers.size_bytes)
     yield Suspicion(
-        message=f"{format_bytes(size)} a step go to the device from pinned memory, which takes {format_time(took_ns)}, "
-        "and the kernels wait for it in the same stream: sent on a stream of their own while the step before "
-        "computes, the data would hold nothing up.",
+        message=f"{format_bytes(size)} a step is copied to the device from pinned memory in {format_time(took_ns)}, "
+        "and the kernels wait for it in the same stream. Sent on its own stream while the previous step "
+        "computes, it would delay nothing.",
         fix=_FIX,
         rows=distinct(transfers.place),
         edit=_sent_ahead(facts, transfers),

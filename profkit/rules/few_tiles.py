@@ -83,12 +83,12 @@ def few_tiles(facts: Facts) -> Suspicions:
 
     yield Suspicion(
         message=f"{format_count(slow.count, 'product')} a step {pick_form(slow.count, 'takes', 'take')} "
-        f"{format_time(slow.taken_ns)} at {format_share(slow.share)} of what the device could do: a result of {sizes} "
-        f"has {format_count(tiles, 'tile')} for {places} multiprocessors, and a sum of {length:,} runs in each."
+        f"{format_time(slow.taken_ns)} at {format_share(slow.share)} of what the device could do. A result of "
+        f"{sizes} has {format_count(tiles, 'tile')} for {places} multiprocessors, and each sums over {length:,}."
         + slow.note,
-        fix="Divide the long sum: reshape both factors to a batch of shorter products and add these up, or let "
-        '`torch.compile(mode="max-autotune")` choose a kernel that splits it. On AMD, `PYTORCH_TUNABLEOP_ENABLED=1` '
-        "measures the library's kernels for each shape.",
+        fix="Divide the long sum: reshape both factors into a batch of shorter products and add these up. Or let "
+        '`torch.compile(mode="max-autotune")` choose a kernel that splits it. On AMD, '
+        "`PYTORCH_TUNABLEOP_ENABLED=1` measures the library's kernels for each shape.",
         rows=slow.rows,
         edit=at_share(facts, slow, reached, _UNCERTAINTY),
         worth=_MIN_FRACTION,

@@ -89,13 +89,13 @@ _DOUBLE = "7"
 """``torch.float64`` as the profiler writes it: its number in ``c10/core/ScalarType.h``. In a cast it is the second
 argument."""
 _DATA_FIX = (
-    "Convert to float32 where the data enters, once: `torch.from_numpy(array).float()`, "
-    "`np.asarray(data, dtype=np.float32)` or `torch.tensor(data, dtype=torch.float32)`; leave out `.double()`."
+    "Convert to float32 once, where the data enters: `torch.from_numpy(array).float()`, `np.asarray(data, "
+    "dtype=np.float32)` or `torch.tensor(data, dtype=torch.float32)`. Leave out `.double()`."
 )
 _DEFAULT_FIX = (
-    "The program makes float64 the type of all new tensors. If nothing needs the digits (an optimizer with a line "
-    "search, a constraint to 1e-8, a matrix function), leave out `torch.set_default_dtype(torch.float64)`. Else "
-    "convert only what needs them with `.double()`."
+    "The program makes float64 the type of all new tensors. If nothing needs the digits, leave out "
+    "`torch.set_default_dtype(torch.float64)`. An optimizer with a line search, a constraint to 1e-8 or a matrix "
+    "function may need them: then convert only that with `.double()`."
 )
 _SURE, _ASKED_FOR = 0.85, 0.6
 """Confidence in doubles that came with the data, and in those that the program asks for."""

@@ -2,7 +2,7 @@
 
 What it detects
 A memory snapshot in whose history the allocator reserved at least a tenth, and 256 MiB, more than the program held at
-its peak, and continued to request memory from the driver while that lay free; or a request that found no room although
+its peak, and continued to request memory from the driver while that lay free; or a request that failed although
 more than it asked for was free in gaps between used pieces. Free memory as such is no fault: PyTorch keeps it for the
 next tensors. Not judged: memory reserved before the history begins, anything with expandable segments, and a device
 that several streams or graphs share, because none may use another's free memory.
@@ -56,9 +56,9 @@ _LEAST_SHARE = 0.1
 _SMALL_SEGMENT = 2 << 20
 """The segment size for requests of up to 1 MiB (``kSmallBuffer``)."""
 _FIX = (
-    "Set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` in the environment before the program starts: segments "
-    "then grow in place, and neighbouring free pieces can be used together. Fewer sizes help too: pad to a few "
-    "lengths, and allocate long-lived tensors before short-lived ones."
+    "Set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` in the environment before the program starts. "
+    "Segments then grow in place, and neighbouring free pieces can be joined. Fewer sizes help too: pad to a "
+    "few lengths, and allocate long-lived tensors before short-lived ones."
 )
 
 
@@ -127,9 +127,9 @@ def _suspect_growth(facts: Facts, use: DeviceUse, growth: _Growth) -> Suspicion:
     share = growth.wasted_bytes / growth.reserved_bytes
     stack = int(allocator_of(facts).snapshot.history.stack[growth.row])
     return Suspicion(
-        message=f"The allocator reserved {format_bytes(growth.reserved_bytes)}, but the program held at most "
-        f"{format_bytes(growth.held_bytes)}: {format_share(share)} lay in pieces too small for what came next. "
-        f"Here it took {format_bytes(growth.segment_bytes)} more from the driver while "
+        message=f"{format_share(share)} of the reserved memory lay in pieces too small for the next request: "
+        f"{format_bytes(growth.reserved_bytes)} was reserved, at most {format_bytes(growth.held_bytes)} held. "
+        f"Here the allocator took {format_bytes(growth.segment_bytes)} more from the driver while "
         f"{format_bytes(growth.free_bytes)} lay free.",
         fix=_FIX,
         places=_places(facts, use, site_of(facts, int(frames_of_stacks(facts)[stack]))),
@@ -149,10 +149,10 @@ def _suspect_growth(facts: Facts, use: DeviceUse, growth: _Growth) -> Suspicion:
 
 def _suspect_failure(facts: Facts, use: DeviceUse, failure: Failure) -> Suspicion:
     largest = format_bytes(failure.largest_gap_bytes)
-    gaps = f" in {format_count(failure.gaps, 'gap')} of {largest} at most" if failure.gaps else ""
+    gaps = f" in {format_count(failure.gaps, 'gap')} of at most {largest}" if failure.gaps else ""
     return Suspicion(
-        message=f"{format_bytes(failure.asked_bytes)} found no room although {format_bytes(failure.gap_bytes)} lay "
-        f"free inside of used segments{gaps}.",
+        message=f"A request for {format_bytes(failure.asked_bytes)} failed although {format_bytes(failure.gap_bytes)} "
+        f"lay free inside used segments{gaps}.",
         fix=_FIX,
         places=_places(facts, use, asking_site(facts, failure)),
         size_bytes=failure.gap_bytes,

@@ -76,20 +76,20 @@ _GUESSED = 0.5
 """The same for a recording that holds no stride and padding of convolutions: where they move by two, they take a
 quarter of the arithmetic."""
 _FIX = (
-    "Where the accuracy allows it, run the forward pass under `torch.autocast('{device}', dtype=torch.bfloat16)`: the "
-    "parameters stay float32, products use bfloat16. Results change; compare the accuracy."
+    "Where accuracy allows, run the forward pass under `torch.autocast('{device}', dtype=torch.bfloat16)`. "
+    "Parameters stay float32, products use bfloat16. Results change: compare the accuracy."
 )
 _HALF_FIX = (
-    "Where the accuracy allows it, run the forward pass under `torch.autocast('cuda', dtype=torch.float16)` and scale "
-    "the loss with `torch.amp.GradScaler`, as small gradients vanish in float16: the parameters stay float32. Results "
-    "change; compare the accuracy."
+    "Where accuracy allows, run the forward pass under `torch.autocast('cuda', dtype=torch.float16)`. Scale the "
+    "loss with `torch.amp.GradScaler`, as small gradients vanish in float16. Parameters stay float32. Results "
+    "change: compare the accuracy."
 )
 _SHORT = {"bfloat16": 8, "float16": 11}
 """The types of 16 bits, the better one first, and the bits of a factor that they keep. GPUs before Ampere (V100, T4,
 RTX 20) have tensor cores for float16 alone."""
 _TF32_FIX = (
-    "Where the accuracy allows it, call `torch.set_float32_matmul_precision('high')` once (for convolutions "
-    "`torch.backends.cudnn.allow_tf32 = True`): products use TF32. Results change; compare the accuracy."
+    "Where accuracy allows, call `torch.set_float32_matmul_precision('high')` once (for convolutions "
+    "`torch.backends.cudnn.allow_tf32 = True`). Products then use TF32. Results change: compare the accuracy."
 )
 _UNMEASURED = "what bfloat16 gains on this CPU has to be measured: `--measure` does it"
 

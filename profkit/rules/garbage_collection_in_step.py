@@ -65,12 +65,12 @@ _UNCERTAINTY = 0.2
 """A collection every few hundred steps stays, and it has more to visit than each of those that go."""
 
 _FREEZE = (
-    "Call `gc.freeze()` once after the set-up, so that what lives as long as the program is not visited again; if that "
-    "is not enough, `gc.disable()` and a `gc.collect()` of your own every few hundred steps."
+    "Call `gc.freeze()` once after the set-up, so that long-lived objects are not visited again. If that is not "
+    "enough, call `gc.disable()`, and `gc.collect()` yourself every few hundred steps."
 )
 _FREEZE_LATER = (
-    "`gc.freeze()` was called before this step. Call it when the set-up is complete; if that is so, `gc.disable()` and "
-    "call `gc.collect()` yourself every few hundred steps."
+    "`gc.freeze()` was called before this step. Call it when the set-up is complete. If it was, call "
+    "`gc.disable()`, and `gc.collect()` yourself every few hundred steps."
 )
 
 
@@ -108,10 +108,10 @@ def _frequent(facts: Facts, rows: Rows) -> Rows:
 def _asked_for(facts: Facts, rows: Rows) -> Suspicion:
     spent = spent_per_step_ns(facts, rows)
     return Suspicion(
-        message=f"`gc.collect()` runs {times_a_step(facts, rows)} and takes {format_time(spent)}: it visits every "
-        "object of the process, while tensors are freed without it.",
-        fix="Remove the call. If steps leave cycles that hold much memory, break these, or collect every few hundred "
-        "steps, after one `gc.freeze()` at the end of the set-up.",
+        message=f"`gc.collect()` takes {format_time(spent)} and runs {times_a_step(facts, rows)}: it visits every "
+        "object of the process. Tensors are freed without it.",
+        fix="Remove the call. If steps leave cycles that hold much memory, break these. Or collect every few "
+        "hundred steps, after one `gc.freeze()` at the end of the set-up.",
         rows=rows,
         edit=remove(rows, uncertainty=_UNCERTAINTY),
         worth=LOW_FROM,

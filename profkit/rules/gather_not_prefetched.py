@@ -1,7 +1,7 @@
 """FSDP gathers a layer's parameters only when the layer needs them, and the GPU waits for each.
 
 What it detects
-All-gathers of FSDP's parameters that nothing requested ahead of their layer, for which a GPU stands still although it
+All-gathers of FSDP's parameters that nothing requested ahead of their layer, for which a GPU waits although it
 computed the layer before without any transfer beside it, if sending them during that layer would save 3 % of the step.
 FSDP's own ranges in the recording distinguish its gathers from those of activations, which cannot be sent earlier, and
 show which are prefetched. Waits for late ranks do not count. Three things delay a gather: the host requests it too
@@ -93,7 +93,8 @@ def _judge(facts: Facts, exposed: Exposed, late: LateGathers, mine: Bools, held:
     advice = _LIMIT if held is Held.LIMITER else _BACKWARD if backward else _FORWARD
     return Suspicion(
         message=f"In the {which} pass the GPU waits {format_time(waited_ns)} a step for "
-        f"{format_count(count, 'gather')} of parameters that could run beside the layer before: {_WHY[held]}.",
+        f"{format_count(count, 'gather')} of parameters. They could run beside the layer before, but "
+        f"{_WHY[held]}.",
         fix=advice + (_SLOW_HOST if held is Held.HOST else ""),
         edit=alone,
         launch_edit=joint,

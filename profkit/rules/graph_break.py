@@ -190,9 +190,8 @@ def _uncompiled(facts: Facts, reason: str, places: Places, rows: Rows, reads: Ro
     waits = facts.waits.rows[facts.tree.under(facts.trace.mask_of(reads))[facts.waits.rows]]
     count = times_per_step(facts, rows)
     return Suspicion(
-        message=f"`{function}` was to be compiled, but the compiler gave it up ({reason}): "
-        f"{each_step(count, 'operator', 'runs', 'run')} uncompiled, {times_per_step(facts, fused):,} of which the "
-        "compiler would fuse into another kernel.",
+        message=f"The compiler gave up on `{function}` ({reason}). {each_step(count, 'operator', 'runs', 'run')} "
+        f"uncompiled; the compiler would fuse {times_per_step(facts, fused):,} of them into another kernel.",
         fix=_fix_for(reason, _FIXES[_ITEM]),
         rows=reads if reads.size else rows,
         edit=combine(

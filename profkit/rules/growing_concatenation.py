@@ -93,11 +93,11 @@ _TO_A_LIST = (
     "that was allocated beforehand (`out[i] = piece`)."
 )
 _IN_PLACE = (
-    "Preallocate it at its greatest length, write each piece in place (`cache[:, :, n : n + 1] = piece`) and pass on "
-    "a view of the filled part (`cache[:, :, : n + 1]`), which copies nothing."
+    "Allocate it once at its greatest length, and write each piece in place (`cache[:, :, n : n + 1] = piece`). "
+    "Pass on a view of the filled part (`cache[:, :, : n + 1]`), which copies nothing."
 )
 _OF_A_LIBRARY = (
-    "The cache grows inside what this line calls. Ask for a preallocated one there, if it has one "
+    "The cache grows inside what this line calls. Ask there for a preallocated one, if it exists "
     '(`cache_implementation="static"` in transformers).'
 )
 
@@ -131,8 +131,8 @@ def _report(facts: Facts, runs: list[Rows], inputs: _InputSizes, *, is_read: boo
     is_inside = is_read and runs_inside_a_call(facts, calls)
     per_step_bytes = moved_bytes // facts.steps.measured_count
     yield Suspicion(
-        message=f"A tensor grows by {format_count(times_per_step(facts, calls), 'concatenation')} a step, "
-        f"and each copies everything gathered before: {format_bytes(per_step_bytes)} a step in all.",
+        message=f"{format_bytes(per_step_bytes)} a step is copied to grow a tensor by "
+        f"{format_count(times_per_step(facts, calls), 'concatenation')}: each copies everything gathered before.",
         fix=_OF_A_LIBRARY if is_inside else _IN_PLACE if is_read else _TO_A_LIST,
         rows=calls,
         edit=take_less(facts, calls, kept, _UNCERTAINTY),

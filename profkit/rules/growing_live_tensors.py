@@ -53,11 +53,11 @@ def _by_snapshot(facts: Facts) -> Suspicions:
     if rounds is None or rounds.keeps_passes:
         return
     yield Suspicion(
-        message=f"{rounds.rounds} rounds each leave {format_bytes(rounds.each_bytes)} that nothing frees, "
-        f"{format_bytes(rounds.total_bytes)} by now. A snapshot does not show which name holds it; this line allocates "
-        "last in a round.",
-        fix="Look from here on for what is appended or stored, and keep only what is needed of it: a running sum or "
-        "count, or `x.cpu()` if all the tensors are needed.",
+        message=f"{format_bytes(rounds.each_bytes)} stays allocated after each of {rounds.rounds} rounds, "
+        f"{format_bytes(rounds.total_bytes)} by now. A snapshot does not show which name holds it; this line "
+        "allocates last in a round.",
+        fix="Look from this line on for what is appended or stored. Keep only what is needed of it: a running sum "
+        "or count, or `x.cpu()` if all the tensors are needed.",
         places=kept_lines(facts, rounds),
         size_bytes=rounds.each_bytes,
         grows=True,
@@ -86,14 +86,14 @@ def growing_live_tensors(facts: Facts) -> Suspicions:
 def _suspect(facts: Facts, names: Sequence[holding.GrowingName], size_bytes: int) -> Suspicion:
     name, others = names[0], " and ".join(f"`{other.path}`" for other in names[1:])
     hold = pick_form(len(names) - 1, "holds", "hold")
-    same = f" {others} {hold} the same: nothing is freed until each lets go." if others else ""
+    same = f" {others} {hold} the same tensors: nothing is freed until all of them let go." if others else ""
     instead = " and ".join(f"`{each.path}`" for each in names)
     on_host = ", or keep `x.cpu()` if all of them are needed" if facts.device.present else ""
     return Suspicion(
-        message=f"`{name.path}` keeps {format_count(name.more_tensors, 'tensor')} more each step and nothing empties "
-        f"it; memory grows by {format_bytes(size_bytes)} a step.{same}",
-        fix=f"Keep only what is needed of the tensors: add to a running sum or count instead of {instead}{on_host}; or "
-        f"empty {pick_form(len(names), 'it', 'them')} once in a while.",
+        message=f"Memory grows by {format_bytes(size_bytes)} a step: `{name.path}` keeps "
+        f"{format_count(name.more_tensors, 'tensor')} more each step, and nothing empties it.{same}",
+        fix=f"Keep only what is needed of the tensors: add to a running sum or count instead of {instead}{on_host}. "
+        f"Or empty {pick_form(len(names), 'it', 'them')} once in a while.",
         places=growing_lines(facts, name.path, *(each.site for each in names)),
         size_bytes=size_bytes,
         grows=True,

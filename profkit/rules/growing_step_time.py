@@ -90,10 +90,10 @@ _EXPLAINS = 0.5
 _UNCERTAINTY = 0.5
 """Some of the growth may have to stay, and what came before the timed steps and after them is not counted."""
 _FIX = (
-    "Look for what each step adds to and the next goes through again. It may be a list or buffer that is copied, "
-    "searched or concatenated as a whole. Or hooks that each step registers and never removes, or a cache that never "
-    "hits. Record a later step (`--at-step N`) and `profkit compare` both recordings: it names the lines that got "
-    "longer."
+    "Look for what each step adds to and the next goes through again. It may be a list or buffer that is "
+    "copied, searched or concatenated as a whole. Or hooks that each step registers and never removes, or a "
+    "cache that never hits. Record a later step (`--at-step N`) and compare both recordings with `profkit "
+    "compare`: it names the lines that got longer."
 )
 _HOOKED = " It belongs to a hook, which {file}:{line} registers: once more in each step, it seems."
 _LEAST_HELD_BYTES = 4096
@@ -128,8 +128,8 @@ def growing_step_time(facts: Facts) -> Suspicions:
         names = [name for name in names if any(_last_part(name.path) in line.site.source for line in lines)]
     held, hold = " and ".join(f"`{name.path}`" for name in names[:2]), pick_form(len(names[:2]), "holds", "hold")
     yield Suspicion(
-        message=f"The steps get longer: within {len(later_ns):,} steps after the recording the fastest went from "
-        f"{format_time(first_ns)} to {format_time(last_ns)}, {format_share(growth)} more."
+        message=f"Steps get {format_share(growth)} longer within {len(later_ns):,} steps after the recording: the "
+        f"fastest went from {format_time(first_ns)} to {format_time(last_ns)}."
         + (_tell(facts, lines) if lines else "")
         + (f" Meanwhile {held} {hold} more and more." if held else ""),
         fix=_FIX,
@@ -163,8 +163,8 @@ def _since_an_earlier_recording(facts: Facts, timed: TimedLines) -> Suspicion:
     timed_ns = np.array([*facts.run.earlier_step_ns, *facts.run.later_step_ns], dtype=np.float64)
     is_even = len(timed_ns) >= _LEAST_STEPS and _order(_fastest(timed_ns)) >= _LEAST_ORDER
     return Suspicion(
-        message=f"The steps got longer: earlier ones took {format_time(timed.first_ns)}, the last ones "
-        f"{format_time(timed.last_ns)}, {format_share(growth)} more.{_tell(facts, lines)}",
+        message=f"Steps got {format_share(growth)} longer: earlier ones took {format_time(timed.first_ns)}, the last "
+        f"ones {format_time(timed.last_ns)}.{_tell(facts, lines)}",
         fix=_FIX,
         confidence=0.7,
         count=1,
@@ -215,7 +215,7 @@ def _tell(facts: Facts, lines: Sequence[TimedLine]) -> str:
     also = f", and at {format_count(len(others), 'other line')}" if others else ""
     by = format_time(sum(line.growth_ns for line in lines))
     return (
-        f" By {by} they got longer at this line{also}, as looks at the main thread show: it went from "
+        f" {by} of that is at this line{also}, as looks at the main thread show: it went from "
         f"{format_time(first.first_ns)} to {format_time(first.last_ns)} a step."
         + "".join(_HOOKED.format(file=Path(hook.file).name, line=hook.line) for hook in _hooks_around(facts, lines)[:1])
     )

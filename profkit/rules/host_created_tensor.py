@@ -53,9 +53,9 @@ def _suspect(facts: Facts, rows: Rows, chain: Rows) -> Suspicion:
     made = f"empty(..., device=device).{name}(...)" if name.endswith("_") else f"{name}(..., device=device)"
     moved = f", {format_bytes(size)} over the bus" if size else ""
     return Suspicion(
-        message=f"{each_step(times_per_step(facts, rows), 'tensor', 'is', 'are')} filled on the host by {name} and "
-        f"then copied to the device: {format_time(host_ns)} of the host's time{moved}.",
-        fix=f"Make it where it is used: `torch.{made}`; once, outside the loop, if it never changes.",
+        message=f"{each_step(times_per_step(facts, rows), 'tensor', 'is', 'are')} filled on the host by {name}, then "
+        f"copied to the device. That takes {format_time(host_ns)} of the host's time{moved}.",
+        fix=f"Create it on the device: `torch.{made}`; once, outside the loop, if it never changes.",
         rows=rows,
         edit=remove(chain, work),
         spent_ns=host_ns,

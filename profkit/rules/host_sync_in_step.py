@@ -106,13 +106,13 @@ class _Remedy(Struct, frozen=True):
 
 _READ = _Remedy(
     (WaitCause.NUMBER_FROM_DEVICE, WaitCause.DATA_FROM_DEVICE),
-    "Keep the value on the device (`total += loss.detach()`, `torch.where` instead of `if`) and read it once in a "
-    "while, after the loop or every hundred steps.",
+    "Keep the value on the device (`total += loss.detach()`, `torch.where` instead of `if`). Read it once in a "
+    "while: after the loop, or every hundred steps.",
 )
 _READ_AT_ONCE = (
-    "No round of this loop needs another's result: compute for all tensors at once (`torch._foreach_norm(tensors)`, "
-    "`torch.stack(values)`; `torch.nn.utils.clip_grad_norm_` clips gradients) and read what is needed with one "
-    "`.tolist()`, or not at all."
+    "No round of this loop needs another's result: compute for all tensors at once "
+    "(`torch._foreach_norm(tensors)`, `torch.stack(values)`; `torch.nn.utils.clip_grad_norm_` clips gradients). "
+    "Then read what is needed with one `.tolist()`, or not at all."
 )
 _COPY = _Remedy(
     (WaitCause.SMALL_COPY_TO_DEVICE, WaitCause.OTHER),
@@ -121,16 +121,16 @@ _COPY = _Remedy(
 )
 _TRANSFER = _Remedy(
     (WaitCause.DATA_TO_DEVICE,),
-    "Copy from pinned memory (`pin_memory=True` in the DataLoader, or `x.pin_memory()` once) with `non_blocking=True`: "
-    "then the host continues during the transfer.",
+    "Copy from pinned memory (`pin_memory=True` in the DataLoader, or `x.pin_memory()` once) with "
+    "`non_blocking=True`: the host then goes on during the transfer.",
 )
 _PINNED = (
-    "The memory is pinned already: copy with `non_blocking=True`, and the host continues during the transfer. Do not "
-    "refill the buffer before its copy is done (`event.synchronize()` one step later)."
+    "The memory is already pinned: copy with `non_blocking=True`, and the host goes on during the transfer. Do "
+    "not refill the buffer before its copy is done (`event.synchronize()` one step later)."
 )
 _CALL = _Remedy(
     (WaitCause.CALL,),
-    "Remove the call: a stream keeps the order of its work by itself; only measuring time needs to wait.",
+    "Remove the call: a stream keeps its work in order by itself. Only measuring time needs to wait.",
 )
 REMEDIES = (_READ, _COPY, _TRANSFER, _CALL)
 
@@ -191,9 +191,9 @@ def _judge_reads(facts: Facts, line: _Line) -> Suspicions:
     count, spent = per_step(facts, line.rows), spent_per_step_ns(facts, line.rows)
     if _in_most_steps(facts, line.rows) and count < _ELEMENT_LOOP:
         yield Suspicion(
-            message=f"A number is read out of a tensor {times_a_step(facts, line.rows)}. Here, on the CPU, that costs "
-            f"{format_time(spent)}; on a GPU the host would stop each time until the device has run all that is "
-            "queued.",
+            message=f"A number is read out of a tensor {times_a_step(facts, line.rows)}, which costs "
+            f"{format_time(spent)} here, on the CPU. On a GPU the host would stop each time until the device has "
+            "run all queued work.",
             fix=_READ.fix,
             rows=line.place,
             edit=remove(line.rows),
@@ -217,13 +217,16 @@ def _judge_waits(
         return
     also = f", and {format_share(all_saved)} with {format_count(others, 'other line')} like it" if others else ""
     worth = (
-        f"the device runs dry meanwhile: without it the step would be {format_share(saved)} shorter{also}"
+        (
+            f"The device has nothing to do meanwhile: without the wait the step would be {format_share(saved)} "
+            f"shorter{also}"
+        )
         if saved >= LOW_FROM
-        else "the device has work meanwhile, or idles anyway: it costs next to nothing here"
+        else "The device has work meanwhile, or idles anyway: the wait costs almost nothing here"
     )
     name = facts.trace.names[int(np.bincount(facts.trace.events.name_code[line.place]).argmax())]
     yield Suspicion(
-        message=f"The host waits for the device {times_a_step(facts, stops)} in {name}, {format_time(waited)} in all; "
+        message=f"The host waits {format_time(waited)} a step for the device, {times_a_step(facts, stops)} in {name}. "
         f"{worth}.",
         fix=_fix(facts, remedy, line),
         rows=stops,

@@ -275,13 +275,13 @@ def _suspect_samples(facts: Facts, loading: _Loading, plan: _Plan) -> Suspicions
     line, advice = slowest
     yield Suspicion(
         message=f"Each step waits {_told(facts, loading.wait_ns)} for its batch, because the main process prepares it "
-        f"while the model stands still; with each batch ready the step would be {format_share(ready)} shorter. "
+        f"while the model waits. With each batch ready the step would be {format_share(ready)} shorter. "
         + (
             "Workers would take the CPUs from the model and gain nothing here."
             if plan.is_alone
             else "Other programs keep the CPUs busy, so whether workers help is open."
         ),
-        fix="Do what is the same for every sample once, where the dataset is made, and keep results that are asked for "
+        fix="Do what is the same for every sample once, where the dataset is made. Keep results that are asked for "
         f"again.{advice}",
         rows=loading.rows,
         confidence=0.6,
@@ -349,7 +349,7 @@ def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Makin
     in_line = "" if share == of_line else f", {of_line} to this line of it"
     calls = f", which calls `{making.callee}`" if making.callee else ""
     who = (
-        "the main process prepares it while the model stands still"
+        "the main process prepares it while the model waits"
         if loading.workers == 0
         else f"{format_count(loading.workers or 0, 'worker')} cannot keep up"
     )
@@ -619,17 +619,17 @@ def _describe(facts: Facts, loading: _Loading, plan: _Plan, saved: float, ready:
     who = {0: "the main process prepares it", None: "the workers are not done with it"}.get(
         loading.workers, f"{format_count(loading.workers or 0, 'worker')} cannot keep up"
     )
-    meanwhile = "the device idles" if facts.device.present else "the model stands still"
+    meanwhile = "the device idles" if facts.device.present else "the model waits"
     reported, most = format_share(saved), format_share(ready)
-    gain = all_of_it = f"with each batch ready the step would be {most} shorter"
+    gain = all_of_it = f"With each batch ready the step would be {most} shorter"
     if plan.workers not in (None, loading.workers):
         others = "" if plan.is_alone else " and other programs"
         shared = f", which share the CPUs with the model{others}," if plan.cpus and plan.lacking_ns > 0 else ""
         gain = f"{format_count(plan.workers or 0, 'worker')}{shared} would make the step {reported} shorter"
-        gain += "" if reported == most else f"; {all_of_it}"
+        gain += "" if reported == most else f". {all_of_it}"
     elif reported != most:
-        gain += f", of which handing batches over leaves {reported}"
-    return f"Each step waits {_told(facts, loading.wait_ns)} for its batch, because {who} while {meanwhile}; {gain}."
+        gain += f"; handing batches over leaves {reported} of that"
+    return f"Each step waits {_told(facts, loading.wait_ns)} for its batch, because {who} while {meanwhile}. {gain}."
 
 
 def _with_workers(facts: Facts, loading: _Loading, needed: int | None) -> ChangedCall | None:

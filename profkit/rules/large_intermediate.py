@@ -74,8 +74,8 @@ def _suspect(facts: Facts, found: Intermediate, rows: Rows) -> Suspicion:
     count, size = times_per_step(facts, rows), " x ".join(f"{length:,}" for length in found.shape)
     works = pick_form(count, "works", "work")
     return Suspicion(
-        message=f"{format_count(count, 'operator')} a step {works} on tensors of {size} elements that are made of much "
-        "smaller ones and reduced again.",
+        message=f"{format_count(count, 'operator')} a step {works} on tensors of {size} elements that are made from "
+        "much smaller ones and reduced again.",
         fix=_advise(set(found.names)),
         rows=rows,
         edit=scale_with_backward(facts, rows, kept, _UNCERTAINTY),

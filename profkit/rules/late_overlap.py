@@ -78,8 +78,8 @@ def late_overlap(facts: Facts) -> Suspicions:
         message=f"After the backward pass {format_count(count, 'all-reduce')} of {format_bytes(size)} of gradients "
         f"{pick_form(count, 'keeps', 'keep')} the program waiting for {format_time(waited_ns)} a step; nothing is "
         "computed meanwhile.",
-        fix="Wrap the model in DistributedDataParallel, which sends gradients in buckets while others are computed. "
-        "If that is not possible, start them with `async_op=True` in hooks "
+        fix="Wrap the model in DistributedDataParallel, which sends gradients in buckets while others are still "
+        "computed. If that is not possible, start them with `async_op=True` in hooks "
         "(`Tensor.register_post_accumulate_grad_hook`) and wait before the optimizer's step.",
         edit=_overlap(facts, late, mine),
         count=count,

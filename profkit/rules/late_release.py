@@ -74,11 +74,11 @@ def _suspect(part: RunPart, share: float, *, waits: bool) -> Suspicion:
     fix = (
         "End the process as soon as its work is done. If it waits for a transfer, wait for the transfer itself."
         if waits
-        else "Do this in another job or process that holds no device, from what the training saved."
+        else "Do this from what the training saved, in another job or process that holds no device."
     )
     return Suspicion(
-        message=f"After its last step the program {does} for {format_time(part.time_ns)}, {format_share(share)} of the "
-        "run, and keeps what it holds.",
+        message=f"For {format_time(part.time_ns)} after its last step, {format_share(share)} of the run, the program "
+        f"{does}. It keeps what it holds.",
         fix=fix,
         kind=None if waits else Kind.OPPORTUNITY,
         severity=None if waits else Severity.MEDIUM,

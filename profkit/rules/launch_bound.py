@@ -89,11 +89,11 @@ def launch_bound(facts: Facts) -> Suspicions:
     operators = launches.operator[among(launches.work, kernels.work) & (launches.operator >= 0)]
     count = times_per_step(facts, kernels.calls)
     yield Suspicion(
-        message=f"The device idles at least {format_share(idle_share)} of the step while the host launches: "
-        f"{format_count(count, 'kernel')} a step, one every {format_time(interval_ns)}, half of which take less than "
-        f"{format_time(kernel_ns)}.",
-        fix="Give each launch more to do (a larger batch), fuse small operators (torch.compile), or launch the step as "
-        'one CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.make_graphed_callables).'
+        message=f"The device idles at least {format_share(idle_share)} of the step while the host launches. There are "
+        f"{format_count(count, 'kernel')} a step, one every {format_time(interval_ns)}, and half of them take "
+        f"less than {format_time(kernel_ns)}.",
+        fix="Give each launch more to do: a larger batch, or operators fused by torch.compile. Or launch the step "
+        'as one CUDA graph: torch.compile(mode="reduce-overhead") or torch.cuda.make_graphed_callables.'
         + _forbidding(facts),
         places=name_lines(facts, order_sites(facts.lines.forward_site[operators])[:1]),
         rows=kernels.calls,

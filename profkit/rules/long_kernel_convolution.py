@@ -91,8 +91,8 @@ def _suspect(facts: Facts, rows: Rows, share: Float64s) -> Suspicion:
     count, taps = times_per_step(facts, rows), math.prod(dearest.shapes[1][2:])
     return Suspicion(
         message=f"{each_step(count, 'convolution', 'has', 'have')} a kernel of {taps:,} weights for each pair of "
-        "channels. By the arithmetic, Fourier transforms would do the same in "
-        f"{format_share(float(share[rows].max()))} of the time or so.",
+        "channels. By the arithmetic, Fourier transforms would do the same in about "
+        f"{format_share(float(share[rows].max()))} of the time.",
         fix="Multiply spectra instead: `irfft(rfft(x, n) * rfft(kernel.flip(-1), n), n)` of `torch.fft`, where n is at "
         "least both lengths together and has small prime factors. It is flipped because `conv1d` does not flip it. "
         "Transform a kernel that stays the same once.",

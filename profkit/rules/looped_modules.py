@@ -80,9 +80,9 @@ def looped_modules(facts: Facts) -> Suspicions:
         calls = max(len(loop.calls) for loop in loops)
         yield Suspicion(
             message=f"{calls} modules of one shape are called one after the other, though none needs another's result.",
-            fix="Stack their parameters (`torch.func.stack_module_state`) and call them as one with `torch.vmap` over "
-            f"`torch.func.functional_call`{note_since(facts, INDUCTOR)}, or make them one module with a batched "
-            "product (`torch.bmm`, `einsum`).",
+            fix="Stack their parameters (`torch.func.stack_module_state`) and call them as one with `torch.vmap` "
+            f"over `torch.func.functional_call`{note_since(facts, INDUCTOR)}. Or make them one module with a "
+            "batched product (`torch.bmm`, `einsum`).",
             rows=rows,
             edit=_batch(facts, rows, calls),
             confidence=0.8,

@@ -82,8 +82,8 @@ _FIX = (
     "`torch.optim.swa_utils.AveragedModel` with `get_ema_multi_avg_fn` keeps a moving average."
 )
 _PENALTY = (
-    "A penalty on squares belongs into the optimizer: `weight_decay` is twice its factor, and needs no backward pass. "
-    "For another one use functions that take the whole list of parameters: {functions}."
+    "A penalty on squares belongs in the optimizer: `weight_decay` is twice its factor, and needs no backward "
+    "pass. For other penalties use functions that take the whole list of parameters: {functions}."
 )
 _AVERAGES = frozenset(("add", "lerp", "mul", "sub"))
 """With these alone, two or more for each tensor, a loop moves an average."""
@@ -130,8 +130,8 @@ def _suspect(facts: Facts, loops: list[_Loop], runs: list[_Run], rows: Rows, wor
     heads = locations_of(facts, [facts.callsites.index(loop.head) for loop in loops])
     in_loss = backward_of(facts, rows).size > 0
     return Suspicion(
-        message=f"A Python loop goes {rounds:,} times a step through parameters, gradients or buffers and calls "
-        f"{format_count(count, 'operator')}, a few for each.",
+        message=f"A Python loop over parameters, gradients or buffers makes {rounds:,} rounds a step and calls "
+        f"{format_count(count, 'operator')}, a few in each.",
         fix=(_PENALTY if in_loss else _FIX).format(functions=_functions_for(facts, rows)),
         rows=rows,
         edit=_take_lists(facts, runs, rows, in_loss),

@@ -49,9 +49,9 @@ from profkit.savings.cost_models.bus import Link, host_link
 from profkit.trace import Int64s, distinct
 
 _FIX = (
-    "Pack them where the batch is made (`torch.cat` or one buffer with a slice for each, in `collate_fn`), send that "
-    "tensor from pinned memory with `non_blocking=True`, and take it apart on the device with `split` or slices, which "
-    "are views."
+    "Pack them where the batch is made: `torch.cat`, or one buffer with a slice for each, in `collate_fn`. Send "
+    "that tensor from pinned memory with `non_blocking=True`. Take it apart on the device with `split` or "
+    "slices, which are views."
 )
 
 
@@ -76,7 +76,7 @@ def _judge(facts: Facts, transfers: Transfers, run: Int64s) -> Suspicions:
     spent = spent_per_step_ns(facts, places)
     yield Suspicion(
         message=f"{format_count(round(count), 'small tensor')} a step are sent to the device one by one, "
-        f"{format_bytes(size)} in all: the calls take the host {format_time(spent)}, and one would do.",
+        f"{format_bytes(size)} in all. The calls take the host {format_time(spent)}, and one would do.",
         fix=_FIX,
         rows=places,
         edit=_packed(facts, transfers, run, host_link(facts, to_device=True)),

@@ -35,10 +35,10 @@ from msgspec import Struct
 
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
 from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
-from profkit.patterns import first_shape, frequent_lines, program_operators, sum_per_step, times_per_step
+from profkit.patterns import each_step, first_shape, frequent_lines, program_operators, sum_per_step, times_per_step
 from profkit.patterns.loops.traffic import measure_traffic
 from profkit.patterns.shapes import parse_numbers, result_of_repeat
-from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, format_count, rule
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, rule
 from profkit.savings import Edit, combine, drop_operators, scale_operators, scale_with_backward
 from profkit.trace import NONE, Bools, Int64s, Rows, among, distinct
 
@@ -92,11 +92,11 @@ def materialised_broadcast(facts: Facts) -> Suspicions:
         weighed = operators_of(facts.trace, _WEIGHING)[found.takers[mine]].all()
         taker = "a product with the same weights" if weighed else "elementwise arithmetic"
         yield Suspicion(
-            message=f"{format_count(times_per_step(facts, rows), 'tensor')} a step "
-            f"({format_bytes(small)}) repeated in memory ({format_bytes(large)}) for {taker}.",
-            fix="Leave the repetition out: arithmetic broadcasts dimensions of size one. If the dimension is missing, "
-            "add it (`x[:, None]`, `x.unsqueeze(1)`); if something asks for the full shape, `expand` copies nothing. "
-            "A layer gives the same for each copy: apply it before repeating.",
+            message=f"{each_step(times_per_step(facts, rows), 'tensor', 'is', 'are')} repeated in memory for {taker}: "
+            f"{format_bytes(small)} become {format_bytes(large)}.",
+            fix="Leave the repetition out: arithmetic broadcasts dimensions of size one. If the dimension is "
+            "missing, add it (`x[:, None]`, `x.unsqueeze(1)`). If something asks for the full shape, `expand` "
+            "copies nothing. A layer gives the same for each copy: apply it before repeating.",
             rows=rows,
             edit=_broadcast(facts, found, mine),
             confidence=0.85,

@@ -80,8 +80,8 @@ _SHOWN = 3
 _MAIN = 0.5
 """Of the time: a vocabulary takes part in three products, the number of words in a batch only in the gradient."""
 _SLICE_FIX = (
-    "Let every matrix begin, and its rows follow each other, at multiples of 16 bytes: copy a slice of a wider tensor "
-    "into a tensor of its own (`.clone()`, `.contiguous()`), once and not in each step."
+    "Let every matrix, and each of its rows, start at a multiple of 16 bytes. Copy a slice of a wider tensor "
+    "into its own tensor (`.clone()`, `.contiguous()`), once and not in each step."
 )
 
 
@@ -169,7 +169,7 @@ def _report(facts: Facts, slow: _Kernels, edit: Edit) -> Suspicion:
 
 def _reason(odd: list[tuple[int, int]]) -> str:
     if not odd:
-        return "a matrix or its rows begin at no multiple of that, as a slice of a wider tensor may"
+        return "a matrix or its rows do not start at a multiple of that, as in a slice of a wider tensor"
     units = sorted({aligned_elements(item_bytes) for _, item_bytes in odd})
     sizes = " and ".join(f"{size:,}" for size in dict.fromkeys(size for size, _ in odd))
     verb = "is" if len({size for size, _ in odd}) == 1 else "are"
@@ -180,8 +180,8 @@ def _padding_fix(odd: list[tuple[int, int]]) -> str:
     size, item_bytes = odd[0]
     return (
         f"Pad that dimension to a multiple of {padded(1, item_bytes)}, {padded(size, item_bytes):,} instead of "
-        f"{size:,}: a vocabulary or a layer gets a few more columns that no target names and nothing reads, an input "
-        "gets a few zeros."
+        f"{size:,}. A vocabulary or a layer gets a few more columns that no target names and nothing reads; an "
+        "input gets a few zeros."
     )
 
 

@@ -73,12 +73,12 @@ _RECURRENT = frozenset(("gru", "lstm", "rnn_relu", "rnn_tanh"))
 _BIDIRECTIONAL_ARGUMENT = 7
 """Of ``gru(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)`` and the like."""
 _OF_ATTENTION = (
-    "Keep the keys and values of each layer and give the model the new token alone: `use_cache=True` and "
-    "`past_key_values` in transformers; in your own model append the new token's key and value to those kept, "
-    "attend to all of them with its one query, and go on counting its position."
+    "Keep the keys and values of each layer and give the model only the new token: `use_cache=True` and "
+    "`past_key_values` in transformers. In your own model append the new token's key and value to those kept. "
+    "Let its one query attend to all of them, and go on counting its position."
 )
 _OF_RECURRENCE = (
-    "Give the model the new token alone, and the recurrent layer the state that it returned for the one before: "
+    "Give the model only the new token, and the recurrent layer the state that it returned for the one before: "
     "`out, state = self.rnn(x, state)`."
 )
 
@@ -112,8 +112,8 @@ def missing_kv_cache(facts: Facts) -> Suspicions:
         calls = times_per_step(facts, lookups)
         yield Suspicion(
             message=f"A model with {'causal attention' if has_attention else 'a recurrent layer'} reads all tokens "
-            f"again for each one that it adds: {calls:,} pass{'es' * (calls > 1)} a step, over {min(lengths):,} to "
-            f"{max(lengths):,} tokens, of which one is new.",
+            f"again for each one that it adds. That is {calls:,} pass{'es' * (calls > 1)} a step, over "
+            f"{min(lengths):,} to {max(lengths):,} tokens, of which one is new.",
             fix=_OF_ATTENTION if has_attention else _OF_RECURRENCE,
             rows=lookups,
             edit=_read_once(facts, passes),

@@ -80,10 +80,10 @@ def _suspect(facts: Facts, parts: list[UsedPart], rows: Rows) -> Suspicion:
     diagonal = _DIAGONAL * bool(operators_of(facts.trace, DIAGONALS)[cuts].any())
     compute = pick_form(count, "computes", "compute")
     return Suspicion(
-        message=f"{format_count(count, 'operator')} a step {compute} a tensor of {size} elements, of which a "
-        f"{'diagonal' if diagonal else 'slice'} takes {format_share(largest.used)} and nothing takes the rest.",
-        fix="Cut first, compute after: slice what goes in (`table[:length]`) instead of what comes out. Where a tensor "
-        "is only repeated along a dimension, `expand` needs no copy." + diagonal,
+        message=f"{format_count(count, 'operator')} a step {compute} a tensor of {size} elements, of which only "
+        f"{format_share(largest.used)} is used, a {'diagonal' if diagonal else 'slice'}.",
+        fix="Slice before computing: take what goes in (`table[:length]`) instead of what comes out. Where a tensor "
+        "is only repeated along a dimension, `expand` copies nothing." + diagonal,
         rows=rows,
         edit=combine([take_less(facts, rows, kept, _UNCERTAINTY), scale_backward(facts, rows, share, _UNCERTAINTY)]),
         worth=LOW_FROM,

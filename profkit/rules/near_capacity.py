@@ -5,11 +5,11 @@ A GPU with more than 90 % of its memory in use at the peak: by tensors, and by w
 own memory and other processes. Memory that PyTorch only keeps for later tensors does not count: it gives that back when
 needed. Without a GPU, a process whose own memory takes more than 90 % of the machine's, or of its container's limit;
 mapped files do not count, as the system drops them when it needs room. It is for information, unless PyTorch's
-allocator found no room during the recorded steps and had to give back what it kept.
+allocator ran out of memory during the recorded steps and had to give back what it kept.
 
 Why is this bad?
 It is no fault by itself: memory is there to be used. But the next larger batch, a longer sequence or an evaluation
-between two steps finds no room and ends the program. Before that, PyTorch waits until the GPU is done, gives everything
+between two steps does not fit and ends the program. Before that, PyTorch waits until the GPU is done, gives everything
 it keeps back to the driver and asks again. A process that fills the machine is killed, or slowed down by swapping.
 
 Example
@@ -48,9 +48,8 @@ from profkit.trace import Rows
 _FULL = 0.9
 """Use varies from step to step, and pieces that are too small to use take some of the rest."""
 _ON_GPU = (
-    "Leave a margin: a smaller batch with the gradients of several accumulated, bfloat16, checkpointing of the largest "
-    "blocks, or a limit on the length of the inputs. If sizes vary, set "
-    "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`."
+    "Leave a margin: a smaller batch with accumulated gradients, bfloat16, checkpointing of the largest blocks, "
+    "or a limit on the length of inputs. If sizes vary, set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`."
 )
 _ON_HOST = (
     "Leave a margin: load the data in parts or map them (`numpy.load(path, mmap_mode='r')`), and use fewer workers, as "
@@ -79,10 +78,10 @@ def _on_gpu(facts: Facts, use: MemoryUse) -> Suspicion:
     before, during = _retries(facts, use.device)
     times = format_count(during or before, "time")
     when = "in the recorded steps" if during else "before them"
-    again = f" PyTorch found no room {times} {when}, gave back what it kept and asked again."
+    again = f" PyTorch ran out of memory {times} {when}, gave back what it had cached and asked again."
     return Suspicion(
-        message=f"{_full(use, use.used_bytes)}, {format_bytes(use.allocated_bytes)} of it by "
-        f"tensors: a larger batch or a longer input finds no room.{again if during or before else ''}",
+        message=f"{_full(use, use.used_bytes)}, {format_bytes(use.allocated_bytes)} of it in "
+        f"tensors. A larger batch or a longer input would not fit.{again if during or before else ''}",
         fix=_ON_GPU,
         rows=_at_peak(facts),
         count=1,
@@ -98,7 +97,7 @@ def _on_host(facts: Facts, use: MemoryUse) -> Suspicions:
         raise CannotLook("nearly all memory is taken, but how much of it by mapped files was not recorded")
     if max(own) > _FULL * use.total_bytes:
         yield Suspicion(
-            message=f"{_full(use, max(own))}: a larger batch, or another worker, finds no room.",
+            message=f"{_full(use, max(own))}: a larger batch, or another worker, would not fit.",
             fix=_ON_HOST,
             count=1,
             severity=Severity.INFO,

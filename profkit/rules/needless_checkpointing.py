@@ -86,10 +86,10 @@ def needless_checkpointing(facts: Facts) -> Suspicions:
     count = times_per_step(facts, distinct(node))
     yield Suspicion(
         message=f"{format_count(count, 'part')} of the forward pass {pick_form(count, 'runs', 'run')} again in the "
-        f"backward pass, to save at most {format_bytes(kept_bytes)}, while no more than "
-        f"{format_bytes(memory.used_bytes)} of {format_bytes(memory.total_bytes)} are in use.",
+        f"backward pass, to save at most {format_bytes(kept_bytes)}. But no more than "
+        f"{format_bytes(memory.used_bytes)} of {format_bytes(memory.total_bytes)} is in use.",
         fix="Call the blocks without `torch.utils.checkpoint` (in transformers: leave out "
-        "`gradient_checkpointing_enable()`), and keep it for a few of them if memory gets short.",
+        "`gradient_checkpointing_enable()`). Keep it for a few of them if memory gets short.",
         rows=rows,
         edit=edit,
         confidence=0.8,

@@ -65,8 +65,8 @@ def needless_retain_graph(facts: Facts) -> Suspicions:
     if size <= 0:
         return
     yield Suspicion(
-        message="`retain_graph=True` keeps what the forward pass saved until the loss is gone, and no recorded "
-        f"backward pass walks a graph again: {format_bytes(size)} more at the peak.",
+        message=f"`retain_graph=True` adds {format_bytes(size)} to the peak: what the forward pass saved stays until "
+        "the loss is gone. No recorded backward pass walks a graph twice.",
         fix="Leave out `retain_graph=True`.",
         places=Places.of(locations_of(facts, sites)),
         size_bytes=size,

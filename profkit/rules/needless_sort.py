@@ -61,9 +61,9 @@ def _suspect(facts: Facts, heads: list[SortedHead], rows: Rows) -> Suspicion:
     some = "the first or last one" if largest.used == 1 else f"{largest.used:,} at one end"
     return Suspicion(
         message=f"{format_count(count, 'operator')} a step {pick_form(count, 'sorts', 'sort')} rows of "
-        f"{largest.length:,} elements, of which only {some} {'is' if largest.used == 1 else 'are'} read.",
-        fix=f"`topk({largest.used}, dim=…)` finds these alone, with their indices; `largest=False` the lowest. For a "
-        "single one `max`, `min` or `kthvalue` do. The order of equal elements may differ.",
+        f"{largest.length:,} elements, but only {some} {'is' if largest.used == 1 else 'are'} read.",
+        fix=f"`topk({largest.used}, dim=…)` finds only these, with their indices; `largest=False` finds the lowest. "
+        "For a single one use `max`, `min` or `kthvalue`. The order of equal elements may differ.",
         rows=rows,
         edit=take_less(
             facts,

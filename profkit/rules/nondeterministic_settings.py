@@ -73,8 +73,8 @@ def _unseeded(facts: Facts) -> Iterator[Suspicion]:
         return
     lines = [line for whose in missing for line in draws[whose]]
     yield Suspicion(
-        message=f"The program seeds the random numbers of {_listed(given)}, and draws those of {_listed(missing)} "
-        f"without a seed, at {format_count(len(lines), 'line')}: two runs differ.",
+        message=f"Two runs differ: the random numbers of {_listed(missing)} are drawn without a seed, at "
+        f"{format_count(len(lines), 'line')}. Only those of {_listed(given)} are seeded.",
         fix=f"Seed these too, before the model and the data are made: {_listed([_SEED[whose] for whose in missing])}.",
         places=Places.of([*lines, *(line for whose in given for line in seeds[whose])]),
         severity=Severity.INFO,
@@ -88,8 +88,8 @@ def _contradicting(facts: Facts) -> Iterator[Suspicion]:
     flags = facts.run.flags
     if flags.get("cudnn_benchmark") is True:
         yield Suspicion(
-            message="`torch.backends.cudnn.benchmark` is on beside `cudnn.deterministic`: which algorithm is the "
-            "fastest differs from run to run, and so do the last bits of a convolution.",
+            message="`torch.backends.cudnn.benchmark` is on beside `cudnn.deterministic`: the fastest algorithm "
+            "differs from run to run. So do the last bits of a convolution.",
             fix="Set `torch.backends.cudnn.benchmark = False`, or give up `cudnn.deterministic`.",
             severity=Severity.INFO,
             count=1,
@@ -97,9 +97,12 @@ def _contradicting(facts: Facts) -> Iterator[Suspicion]:
     names = [name for name in _UNORDERED if (facts.measured & named_operators(facts, name)).any()]
     if names and flags.get("deterministic_algorithms") is False:
         yield Suspicion(
-            message=f"`cudnn.deterministic` is on, and {_listed(names)} still {'adds' if len(names) == 1 else 'add'} "
-            "up in no fixed order: that setting is about convolutions alone.",
-            fix="Call `torch.use_deterministic_algorithms(True)`, which picks an ordered form or names what has none.",
+            message=f"`cudnn.deterministic` is on, but {_listed(names)} still {'adds' if len(names) == 1 else 'add'} "
+            "up in no fixed order: the setting covers only convolutions.",
+            fix=(
+                "Call `torch.use_deterministic_algorithms(True)`: it picks a form with a fixed order, or names what "
+                "has none."
+            ),
             rows=(facts.measured & named_operators(facts, *names)).nonzero()[0],
             severity=Severity.INFO,
             count=len(names),

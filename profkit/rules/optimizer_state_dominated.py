@@ -46,11 +46,12 @@ def optimizer_state_dominated(facts: Facts) -> Suspicions:
     parameters = held_for(allocator, at_peak, Purpose.PARAMETERS)
     times = f", {state_bytes / parameters:.1f} times the parameters" if parameters else ""
     yield Suspicion(
-        message=f"The optimizer's state is {format_share(state_bytes / use.peak_bytes)} of the peak of "
-        f"{format_bytes(use.peak_bytes)}: {format_bytes(state_bytes)}{times}.",
-        fix="If memory limits the model: an optimizer with 8-bit state (bitsandbytes' AdamW8bit), or one with less of "
-        "it (Adafactor, SGD, or AdamW on fewer parameters, as with LoRA); on several GPUs shard it (FSDP, "
-        "ZeroRedundancyOptimizer), on one keep it on the host (CPU offload), which costs time.",
+        message=f"{format_share(state_bytes / use.peak_bytes)} of the peak of {format_bytes(use.peak_bytes)} is the "
+        f"optimizer's state: {format_bytes(state_bytes)}{times}.",
+        fix="If memory limits the model, use an optimizer with 8-bit state (bitsandbytes' AdamW8bit) or with less "
+        "state. Adafactor and SGD have less, and so has AdamW on fewer parameters, as with LoRA. On several "
+        "GPUs shard it (FSDP, ZeroRedundancyOptimizer). On one, keep it on the host (CPU offload), which costs "
+        "time.",
         places=Places.of_sites(line.site for line in lines[:1]),
         size_bytes=int(_SAVED * state_bytes),
         peak_fraction=_SAVED * state_bytes / use.peak_bytes,

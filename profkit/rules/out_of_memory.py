@@ -1,4 +1,4 @@
-"""A request for the GPU's memory found no room.
+"""A request for GPU memory failed.
 
 What it detects
 A memory snapshot whose history holds a request that failed, after PyTorch had given back everything it kept unused and
@@ -92,9 +92,9 @@ def _suspect(facts: Facts, failure: Failure, count: int) -> Suspicion:
     rounds = passes.rounds if passes is not None and passes.rounds >= _SEVERAL and not trains else 0
     untrained = _UNTRAINED.format(rounds) if rounds else ""
     return Suspicion(
-        message=f"{format_bytes(failure.asked_bytes)} found no room: {format_bytes(failure.held_bytes)} were held, "
-        f"{_name_parts(parts, failure)}.{untrained} {_room(failure)}"
-        f"{'' if failure.is_last else ' The program went on.'}",
+        message=f"A request for {format_bytes(failure.asked_bytes)} failed: {format_bytes(failure.held_bytes)} was "
+        f"held, {_name_parts(parts, failure)}.{untrained} "
+        f"{_room(failure)}{'' if failure.is_last else ' The program went on.'}",
         fix=_advise(changes, failure),
         places=Places.of_sites((asked, called, *lines)),
         size_bytes=changes[0].size_bytes if changes else 0,
@@ -117,14 +117,14 @@ def _trains(allocator: Allocator, failure: Failure, end: int) -> bool:
     return not failure.has_history or bool((allocator.entries[:end] == Origin.BACKWARD).any())
 
 
-_UNTRAINED = " The model was called in {} rounds and no backward pass seen: each keeps what it saved for one."
+_UNTRAINED = " The model was called in {} rounds and no backward pass was seen: each round keeps what it saved for one."
 
 
 def _name_parts(parts: Mapping[Purpose, int], failure: Failure) -> str:
     whole = max(failure.held_bytes, 1)
     named = [(format_share(size / whole), label_of(purpose, failure.has_history)) for purpose, size in parts.items()]
     return ", ".join(
-        f"{share}{'' if at else ' of them'} {label}" for at, (share, label) in enumerate(named[:_MOST_NAMED])
+        f"{share}{'' if at else ' of it'} {label}" for at, (share, label) in enumerate(named[:_MOST_NAMED])
     )
 
 
@@ -140,8 +140,8 @@ def _room(failure: Failure) -> str:
         )
     if failure.free_bytes >= failure.asked_bytes:
         return (
-            f"The device had {format_bytes(failure.free_bytes)} left, but a limit of the process kept it from them "
-            f"(set_per_process_memory_fraction), or they were not in one piece; {gaps}."
+            f"The device had {format_bytes(failure.free_bytes)} left, but not for this request. A limit of the "
+            f"process kept it away (set_per_process_memory_fraction), or it was not in one piece; {gaps}."
         )
     return f"The device had {format_bytes(failure.free_bytes)} left, and {gaps}."
 
@@ -149,10 +149,11 @@ def _room(failure: Failure) -> str:
 def _advise(changes: list[_Change], failure: Failure) -> str:
     if not changes:
         return (
-            "Record the program's memory from its start (`torch.cuda.memory._record_memory_history()` before the model "
-            "is made): what was held here is older than the history, and its lines are not known."
+            "Record the program's memory from its start: call `torch.cuda.memory._record_memory_history()` "
+            "before the model is made. What was held here is older than the history, so its lines are not "
+            "known."
         )
-    enough = "" if changes[0].size_bytes >= failure.asked_bytes else " None alone makes room for the request."
+    enough = "" if changes[0].size_bytes >= failure.asked_bytes else " None alone makes enough room."
     lines = [f"- up to {format_bytes(change.size_bytes)}: {change.text}" for change in changes]
     return "\n".join([f"What each change gives back, the most first.{enough}", *lines])
 
@@ -168,7 +169,7 @@ def _changes(facts: Facts, failure: Failure, parts: Mapping[Purpose, int]) -> It
     if rounds is not None and rounds.device == failure.device:
         yield _Change(
             rounds.total_bytes - rounds.each_bytes,
-            f"free what {rounds.rounds} rounds left behind (see the finding on that), as all but one are of no use.",
+            f"free what {rounds.rounds} rounds left behind (see the finding on that): all but one are of no use.",
         )
     if (grown := growth_before(facts, failure)) is not None:
         yield _Change(
@@ -190,9 +191,8 @@ def _changes(facts: Facts, failure: Failure, parts: Mapping[Purpose, int]) -> It
         )
     yield _Change(
         held[Purpose.OPTIMIZER_STATE] * 3 // 4,
-        "an optimizer with state of 8 bits (bitsandbytes); or keep "
-        "the state on the host, or share it out over several GPUs (FSDP, "
-        "ZeroRedundancyOptimizer).",
+        "an optimizer with 8-bit state (bitsandbytes); or keep the state on the host, or divide it among "
+        "several GPUs (FSDP, ZeroRedundancyOptimizer).",
     )
     yield _Change(
         held[Purpose.OWN], "keep on the host what the program itself put there, and move each batch when it is wanted."

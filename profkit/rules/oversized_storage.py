@@ -73,8 +73,8 @@ def _suspect(facts: Facts, name: holding.GrowingName, wasted: int) -> Suspicion:
     viewed = _where_viewed(facts, name)
     location = kept if kept and _makes_what_it_keeps(kept.source) else viewed or kept
     return Suspicion(
-        message=f"`{name.path}` keeps {format_count(name.more_tensors, 'tensor')} more each step, of "
-        f"{format_bytes(name.more_used_bytes)}, and with {storages} of {format_bytes(name.more_bytes)}.",
+        message=f"`{name.path}` keeps {format_count(name.more_tensors, 'tensor')} more each step, "
+        f"{format_bytes(name.more_used_bytes)} in all, and with {storages} of {format_bytes(name.more_bytes)}.",
         fix=f"Keep a copy of the part instead of a view of the whole: put `x.clone()` into `{name.path}`.",
         places=Places.of([location, kept, viewed, *outliving_lines(facts)]),
         size_bytes=wasted,

@@ -88,8 +88,8 @@ def _removed(facts: Facts, padded: PaddedLength) -> Suspicions:
         return
     more = "" if padded.mean > (1 - _LEAST_SPREAD) * padded.longest else _MORE
     yield Suspicion(
-        message=f"Batches ({_names(padded)}) are padded to {padded.length:,} positions, of which the longest row of a "
-        f"batch uses {padded.longest:,.0f} and the average row {padded.mean:,.0f}.",
+        message=f"Batches ({_names(padded)}) are padded to {padded.length:,} positions. The longest row of a batch "
+        f"uses {padded.longest:,.0f} of them, the average row {padded.mean:,.0f}.",
         fix=_TRIM + more,
         rows=rows,
         edit=_shorter(facts, rows, kept, _UNCERTAINTY),
@@ -109,8 +109,9 @@ def _sorted(facts: Facts, padded: PaddedLength) -> Suspicions:
     if not rows.size:
         return
     yield Suspicion(
-        message=f"Rows of {_names(padded)} use {padded.mean:,.0f} positions on average, padded to {padded.longest:,.0f}"
-        f", the longest of their batch: {format_share(1 - padded.mean / padded.longest)} of each batch is padding.",
+        message=f"{format_share(1 - padded.mean / padded.longest)} of each batch is padding. Rows of {_names(padded)} "
+        f"use {padded.mean:,.0f} positions on average but are padded to {padded.longest:,.0f}, the longest of "
+        "their batch.",
         fix=_SORT,
         rows=rows,
         edit=_shorter(facts, rows, kept, _UNCERTAIN_SORTING),

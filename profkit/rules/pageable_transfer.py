@@ -58,9 +58,9 @@ from profkit.savings.replay import replay
 from profkit.trace import among, distinct, median
 
 _FIX = (
-    "Have the batch in pinned memory before the step needs it (`pin_memory=True` in the DataLoader, or a buffer made "
-    "with `pin_memory=True` that is filled anew) and copy with `non_blocking=True`: then the host goes on while the "
-    "data travel. `x.pin_memory()` on the spot is one copy more, for which the host waits as well."
+    "Have the batch in pinned memory before the step needs it, and copy with `non_blocking=True`: the host then "
+    "goes on while the data travels. Use `pin_memory=True` in the DataLoader, or refill a buffer made with "
+    "`pin_memory=True`. `x.pin_memory()` on the spot is one more copy, for which the host waits as well."
 )
 _MOSTLY = 0.5
 """Of the host's wait."""
@@ -126,20 +126,16 @@ def _message(facts: Facts, large: Transfers, link: Link, waited: int, before: in
     size = int(large.size_bytes.sum())
     rate = format_bytes(round(size / max(took_ns, 1) * 1e9))
     whose = "here" if link.is_measured else "on such a link"
-    queued = (
-        f", {format_time(before)} of it until the device has done what was queued before,"
-        if (before >= _MOSTLY * waited)
-        else ""
-    )
+    queued = f", {format_time(before)} of it for work queued before," if (before >= _MOSTLY * waited) else ""
     # Without `non_blocking=True` the host also waits outside the copying call itself.
     waits = waits_below(facts, large.place)
     others = facts.trace.mask_of(waits[~among(waits, large.call)])
     is_asynchronous = not facts.tree.holding(others)[large.place].any()
     vain = "; `non_blocking=True` does not help without pinned memory" if is_asynchronous else ""
     return (
-        f"{format_bytes(size // facts.steps.measured_count)} a step go to the device from memory that is not pinned, "
-        f"at {rate}/s: the host waits {format_time(waited)}{queued} and launches nothing{vain}. Pinned memory reaches "
-        f"{format_bytes(round(link.bytes_per_ns * 1e9))}/s {whose}."
+        f"{format_bytes(size // facts.steps.measured_count)} a step is copied to the device from memory that is "
+        f"not pinned, at {rate}/s. The host waits {format_time(waited)}{queued} and launches nothing{vain}. "
+        f"Pinned memory reaches {format_bytes(round(link.bytes_per_ns * 1e9))}/s {whose}."
     )
 
 
@@ -151,4 +147,4 @@ def _ahead(facts: Facts, edit: Edit, saved: float) -> str:
     ahead = min(hidden.fraction, 1 - least_ns / max(hidden.recorded_ns, 1))
     if ahead - saved < MEDIUM_FROM:
         return ""
-    return f" Sent on a stream of its own while the step before computes, it would give back {format_share(ahead)}."
+    return f" Sent on its own stream while the step before computes, it would save {format_share(ahead)}."

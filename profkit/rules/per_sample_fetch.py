@@ -91,7 +91,7 @@ class _Transforms(Struct, frozen=True):
         if not self.names:
             return ""
         named = ", ".join(f"`{name}`" for name in self.names[:_MOST_NAMED])
-        return f" Do what each sample goes through ({named}) to the whole batch, or once to all data."
+        return f" Apply what each sample goes through ({named}) to the whole batch, or once to all data."
 
 
 @rule(Kind.FAULT, Need.WHOLE_STEP)
@@ -103,12 +103,12 @@ def per_sample_fetch(facts: Facts) -> Suspicions:
         return
     picks = round(median(fetches.picks))
     yield Suspicion(
-        message=f"Each batch is made of {format_count(picks, 'pick')} out of tensors in memory, one by one, and takes "
-        f"{format_time(median(fetches.spent_ns))}, {format_time(median(fetches.stacking_ns))} of it to copy them "
+        message=f"Each batch takes {format_time(median(fetches.spent_ns))} to make: {format_count(picks, 'pick')} "
+        f"from tensors in memory, one by one. {format_time(median(fetches.stacking_ns))} of that copies them "
         "together.",
-        fix="Pick each batch at once: loop over `torch.randperm(n).split(batch_size)` and index the tensors with it, "
-        "or give the dataset a `__getitems__(indices)` that does so and the loader a `collate_fn` that keeps it."
-        + others.advice,
+        fix="Pick each batch at once: loop over `torch.randperm(n).split(batch_size)` and index the tensors with "
+        "it. Or give the dataset a `__getitems__(indices)` that does so, and the loader a `collate_fn` that "
+        "returns it unchanged." + others.advice,
         kind=Kind.OPPORTUNITY if others.draw else None,
         rows=fetches.rows,
         edit=shrink(fetches.rows, fetches.stacking_ns + others.spent_ns, _UNCERTAINTY),

@@ -60,10 +60,10 @@ _ENOUGH = 4
 """With this many micro-batches for each stage the bubble costs next to nothing (Huang et al., GPipe: Efficient Training
 of Giant Neural Networks using Pipeline Parallelism, NeurIPS 2019)."""
 _FIX = (
-    "Cut the batch into more micro-batches (`n_microbatches=`), four for each stage or more, and try several numbers: "
-    "operators on very small ones take no less time. If memory runs short use `Schedule1F1B`, which keeps the "
-    "activations of as many as there are stages, or a schedule with several stages on each rank "
-    "(`ScheduleInterleaved1F1B`), whose bubble is smaller with as many micro-batches."
+    "Cut the batch into more micro-batches (`n_microbatches=`), four or more for each stage. Try several "
+    "numbers: operators on very small ones take no less time. If memory is short, use `Schedule1F1B`, which "
+    "keeps the activations of as many as there are stages. Or put several stages on each rank "
+    "(`ScheduleInterleaved1F1B`): its bubble is smaller with as many micro-batches."
 )
 
 
@@ -113,9 +113,8 @@ def _tell(pipeline: Pipeline, bubble: Bubble) -> str:
     batches = format_count(pipeline.micro_batches, "micro-batch", "micro-batches")
     count = len(pipeline.stages)
     return (
-        f"The stages of a pipeline of {count} ranks stand idle for {format_share(bubble.share)} of a step that has "
-        f"{batches}: with equal stages {format_share(even_share(pipeline))} is lost while it fills and "
-        "empties."
+        f"The stages of a pipeline of {count} ranks idle for {format_share(bubble.share)} of a step with "
+        f"{batches}. With equal stages {format_share(even_share(pipeline))} is lost while it fills and empties."
     )
 
 

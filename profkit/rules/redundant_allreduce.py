@@ -79,8 +79,8 @@ def _in_each_pass(facts: Facts) -> Suspicions:
     windows = distinct(passes.window[of_pass[mine]])
     rounds = len(distinct(of_pass[mine])) / len(windows)
     yield Suspicion(
-        message=f"The gradients are averaged over all processes {format_count(round(rounds), 'time')} for each step of "
-        "the optimizer, after each backward pass that adds to them; once, after the last, is enough.",
+        message=f"The gradients are averaged over all processes {format_count(round(rounds), 'time')} for each step "
+        "of the optimizer, after each backward pass that adds to them. Once, after the last one, is enough.",
         fix="Run all micro-batches but the last, forward and backward, under `with model.no_sync():`.",
         rows=again,
         edit=_reduce_once(facts, redundant),
@@ -101,9 +101,10 @@ def _by_the_program(facts: Facts) -> Suspicions:
     size_bytes = int(second.size_bytes.sum() / len(distinct(second.of)))
     count = times_per_step(facts, calls[facts.measured[calls]])
     yield Suspicion(
-        message="DistributedDataParallel has averaged the gradients in the backward pass; after it the program "
-        f"averages as many bytes again, {format_bytes(size_bytes)}, in {format_count(count, 'all-reduce')}.",
-        fix="Leave the program's own averaging out, with the division by the number of processes. If it adds up "
+        message=f"{format_bytes(size_bytes)} is averaged again after the backward pass, in "
+        f"{format_count(count, 'all-reduce')}. DistributedDataParallel has already averaged as many bytes of "
+        "gradients.",
+        fix="Leave the program's own averaging out, and the division by the number of processes. If it adds up "
         "without dividing, gradients become smaller by that factor: raise the learning rate by as much.",
         rows=calls,
         edit=_without_second(facts, second),

@@ -174,13 +174,13 @@ def _judge(facts: Facts, calls: _Calls, rows: Rows, call: Int64s, is_each: bool)
 
 
 _KEEP = (
-    "Compute it once and hand the result on: as an argument, or as an attribute that is set where the inputs are. A "
-    "result that both places need with gradients may be shared as well."
+    "Compute it once and pass the result on: as an argument, or as an attribute that is set where the inputs "
+    "are. A result that both places need with gradients may be shared too."
 )
-_SAME_EACH = "again what the step before has computed of the same inputs."
+_SAME_EACH = "again what the step before has computed from the same inputs."
 _ONCE = (
-    "Compute it once, before the loop or where the module is made (`register_buffer` for a table or a mask, "
-    "`cached=True` for PyG's `GCNConv` on one graph), and again only when its inputs change."
+    "Compute it once, before the loop or where the module is made, and again only when its inputs change. A "
+    "table or a mask fits into `register_buffer`; PyG's `GCNConv` on one graph takes `cached=True`."
 )
 
 
@@ -196,7 +196,7 @@ def _same_again(where: Location, first: Location | None, ways: list[Location | N
     else:
         names = [_name(way, where) for way in ways if way is not None and way != where]
         known = "first at this line too" + (f", called from {' and '.join(dict.fromkeys(names))}" if names else "")
-    return f"again what the same step has computed of the same inputs, {known}."
+    return f"again what the same step has already computed from the same inputs, {known}."
 
 
 def _name(place: Location, where: Location) -> str:

@@ -87,10 +87,10 @@ def reference_cycle(facts: Facts) -> Suspicions:
     places = tuple(dict.fromkeys((*_closing(facts), *locations_of(facts, made_at))))
     per_step = int(median(left_bytes))
     yield Suspicion(
-        message=f"Each step leaves {format_bytes(per_step)} in tensors that only the garbage collector frees, because "
-        f"the objects that hold them refer to each other; up to {format_bytes(with_cycles - without)} waited for it.",
-        fix="Break the cycle once it is not needed: refer upwards by `weakref.ref(parent)`, keep no closure or bound "
-        "method of `self` in `self`, or clear the references at the step's end.",
+        message=f"{format_bytes(per_step)} a step stays in tensors that only the garbage collector frees: the objects "
+        f"that hold them refer to each other. Up to {format_bytes(with_cycles - without)} waited for it.",
+        fix="Break the cycle once it is not needed: refer upwards by `weakref.ref(parent)`, or clear the references "
+        "at the step's end. Keep no closure or bound method of `self` in `self`.",
         rows=memory.rows[garbage.index] if not facts.lines.known else memory.rows[:0],
         places=Places.of(places[: 1 + _ALSO]),
         size_bytes=with_cycles - without,

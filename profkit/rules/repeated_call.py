@@ -58,11 +58,11 @@ _BENCHMARK = 0.8
 """Of PyTorch's calls that were looked at. See `redundant-recomputation`."""
 _NOT_WATCHED = "what functions are given was not recorded (run a program with steps under profkit)"
 _LOOK_UP = (
-    "Look it up once, before the loop, and keep what it gives: a list of pairs that belong together serves every step."
+    "Look it up once, before the loop, and keep the result: a list of pairs that belong together serves every step."
 )
 _CALL_ONCE = (
-    "Call it once, before the loop or where its object is made, and keep the result: in a variable, an attribute or a "
-    "buffer (`register_buffer`). If the arguments may change, `functools.cache` keeps a result for each."
+    "Call it once, before the loop or where its object is made. Keep the result in a variable, an attribute or "
+    "a buffer (`register_buffer`). If the arguments may change, `functools.cache` keeps a result for each."
 )
 
 

@@ -63,8 +63,8 @@ _MOSTLY = 0.5
 _MUCH = 0.2
 """Of the run, taken in each step: as of other time outside of PyTorch (`unattributed-time`)."""
 _FIX = (
-    "Do once before the first epoch what training does not change; leave what must be done anew to a DataLoader's "
-    "workers."
+    "Do once, before the first epoch, what training does not change. Leave what must be done anew to a "
+    "DataLoader's workers."
 )
 
 
@@ -88,8 +88,8 @@ def repeated_epoch_work(facts: Facts) -> Suspicions:
 
 def _suspect_between(found: Repeated, run_ns: int) -> Suspicion:
     return _suspect(
-        f"This line runs at least {found.visits} times between two runs of the loop that trains and takes "
-        f"{format_time(found.time_ns)}, {format_share(found.time_ns / run_ns)} of the run.",
+        f"This line takes {format_time(found.time_ns)}, {format_share(found.time_ns / run_ns)} of the run: it "
+        f"runs at least {found.visits} times between two runs of the loop that trains.",
         _FIX,
         [found.site],
         found.time_ns - found.time_ns // found.visits,
@@ -127,10 +127,11 @@ def _makes_starts_late(line: TimedLine, run_ns: int) -> bool:
 def _suspect_start(line: TimedLine, timed: TimedLines, run_ns: int) -> Suspicion:
     """A sampler or a dataset that prepares an epoch while its first batch is waited for."""
     return _suspect(
-        f"{format_count(timed.long_steps, 'step')} waited much longer for a batch than the others, mostly while this "
-        f"line ran: it takes {format_time(line.run_ns)}, {format_share(line.run_ns / run_ns)} of the run.",
-        "Prepare once, where the sampler or the dataset is made, what is the same in each epoch: groups, lists, files "
-        "that are read. Only a new order of the samples has to be made anew.",
+        f"This line takes {format_time(line.run_ns)}, {format_share(line.run_ns / run_ns)} of the run: "
+        f"{format_count(timed.long_steps, 'step')} waited much longer for a batch than the others, mostly while "
+        "it ran.",
+        "Prepare once what is the same in each epoch, where the sampler or the dataset is made: groups, lists, "
+        "files that are read. Only a new order of the samples has to be made anew.",
         [line.site, *line.callers[:1]],
         line.run_ns,
         {"between_ns_in_run": line.run_ns, "long_steps_seen": timed.long_steps},
@@ -147,10 +148,10 @@ def _suspect_in_steps(found: Repeated, run_ns: int) -> Suspicion:
     """Work of each step, beside a loop within the step that trains."""
     share = found.time_ns / run_ns
     return _suspect(
-        f"This line runs in each step, beside the loop in it that trains, and takes {format_time(found.time_ns)}, "
-        f"{format_share(share)} of the run.",
-        "Do once before the training what it does not change. What is made anew in each step, as a copy of a model or "
-        "an optimizer, can be made once and filled again.",
+        f"This line takes {format_time(found.time_ns)}, {format_share(share)} of the run: it runs in each step, "
+        "beside the loop in it that trains.",
+        "Do once, before the training, what it does not change. What is made anew in each step, such as a copy "
+        "of a model or an optimizer, can be made once and filled again.",
         [found.site],
         found.time_ns,
         {"between_ns_in_run": found.time_ns, "visits_seen": found.visits},

@@ -69,8 +69,8 @@ def repeated_evaluation(facts: Facts) -> Suspicions:
         yield Suspicion(
             message=f"This evaluation runs in each step, but its results are only used {often}, from line "
             f"{remark.used_at} on.",
-            fix="Move it under the condition under which its results are used. If it puts the model into evaluation "
-            "mode, `model.train()` must come before the next training step, as it must now.",
+            fix="Move it to where its results are used, under the same condition. If it puts the model into "
+            "evaluation mode, `model.train()` must come before the next training step, as it must now.",
             rows=rows,
             places=Places(Location.of(remark.site)),
             edit=leave_out(facts, rows, mark, kept, uncertainty),

@@ -34,7 +34,7 @@ The recorded steps are replayed without the calls, the copies and the waits for 
 
 from __future__ import annotations
 
-from profkit.patterns import spent_per_step_ns, sum_per_step, times_per_step, works_under
+from profkit.patterns import each_step, spent_per_step_ns, sum_per_step, times_per_step, works_under
 from profkit.patterns.transfers.copies import waits_below
 from profkit.patterns.transfers.faults import TransferFault, faulty_transfers, lines_coming_again
 from profkit.rules.base import (
@@ -47,7 +47,6 @@ from profkit.rules.base import (
     Suspicions,
     Watch,
     format_bytes,
-    format_count,
     format_time,
     rule,
     why_not_watched,
@@ -57,8 +56,8 @@ from profkit.savings import combine, remove, unblock
 from profkit.trace import distinct
 
 _FIX = (
-    "Move it once: `self.register_buffer(name, tensor)` in a module, so that `model.to(device)` takes it along, or "
-    "`.to(device)` before the loop."
+    "Move it once. In a module call `self.register_buffer(name, tensor)`, so that `model.to(device)` takes it "
+    "along; elsewhere call `.to(device)` before the loop."
 )
 
 _NOT_WATCHED = "which tensors are sent was not recorded (run a program with steps under profkit)"
@@ -73,10 +72,9 @@ def repeated_transfer(facts: Facts) -> Suspicions:
         places = distinct(line.place)
         gone = remove(places, works_under(facts, facts.trace.mask_of(places)))
         size, spent = sum_per_step(facts, line.size_bytes), spent_per_step_ns(facts, places)
-        tensors = format_count(times_per_step(facts, places), "tensor")
         yield Suspicion(
-            message=f"{tensors} a step, {format_bytes(size)}, sent to the device as in the step before, unchanged: "
-            f"{format_time(spent)} of the host's time.",
+            message=f"{each_step(times_per_step(facts, places), 'tensor', 'is', 'are')} sent to the device unchanged, "
+            f"as in the step before: {format_bytes(size)}, and {format_time(spent)} of the host's time.",
             fix=_FIX,
             rows=places,
             edit=combine([gone, unblock(waits_below(facts, places), gone.uncertainty)]),

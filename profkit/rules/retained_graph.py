@@ -77,12 +77,13 @@ def _by_snapshot(facts: Facts) -> Suspicions:
     while_it_ran = "although a backward pass ran meanwhile" if rounds.had_backward else "and no backward pass frees it"
     until = "until the program lets go of all at once" if rounds.is_over else "by now"
     yield Suspicion(
-        message=f"{rounds.rounds} rounds keep what the model's calls saved for a backward pass, {while_it_ran}: "
-        f"{format_bytes(rounds.each_bytes)} a round, {format_bytes(rounds.total_bytes)} {until}. A snapshot does not "
-        "show which name holds the graphs; this line allocates last in a round.",
-        fix="Keep the values without their history: look from here on for what is appended, added up or carried over, "
-        "and put `x.detach()`, or `x.item()` for a number, there. If nothing is trained, run it under `with "
-        "torch.inference_mode():`. If one backward pass for all rounds is still to come, call it after each instead.",
+        message=f"{format_bytes(rounds.each_bytes)} a round stays allocated, {format_bytes(rounds.total_bytes)} "
+        f"{until}: {rounds.rounds} rounds keep what the model's calls saved for a backward pass, {while_it_ran}. "
+        "A snapshot does not show which name holds the graphs; this line allocates last in a round.",
+        fix="Keep the values without their history: look from this line on for what is appended, added up or "
+        "carried over. Put `x.detach()` there, or `x.item()` for a number. If nothing is trained, run it under "
+        "`with torch.inference_mode():`. If one backward pass for all rounds is still to come, call it after "
+        "each instead.",
         places=kept_lines(facts, rounds),
         size_bytes=rounds.each_bytes,
         grows=True,
@@ -133,15 +134,15 @@ def _suspect(facts: Facts, names: Sequence[GrowingGraph], share: float) -> Suspi
         else f"by {format_bytes(node_bytes)} a step in autograd nodes"
     )
     what = (
-        f"{format_count(graph.more_tensors, 'tensor')} with an autograd graph more"
+        f"{format_count(graph.more_tensors, 'tensor')} more with an autograd graph"
         if graph.more_tensors
         else "a longer autograd graph"
     )
     others = " and ".join(f"`{other.path}`" for other in names[1:])
-    same = f" The same graphs hang on {others}: nothing is freed until each lets go." if others else ""
+    same = f" The same graphs hang on {others}: nothing is freed until all of them let go." if others else ""
     return Suspicion(
-        message=f"`{graph.path}` keeps {what} each step ({format_count(graph.more_nodes, 'backward node')} a step, "
-        f"{graph.nodes:,} by now); memory grows {size}.{same}",
+        message=f"Memory grows {size}. `{graph.path}` keeps {what} each step "
+        f"({format_count(graph.more_nodes, 'backward node')} a step, {graph.nodes:,} by now).{same}",
         fix="\n".join(map(_advise, names)) if carried_graph(facts) is None else _UNTRAINED,
         places=growing_lines(facts, graph.path, *(name.site for name in names)),
         size_bytes=more_bytes,

@@ -79,12 +79,12 @@ def scattered_experts(facts: Facts) -> Suspicions:
 
 
 _MORE_TOKENS = (
-    "Let more tokens share the weights that are read: batch more requests, or keep all experts of a layer on one rank "
-    "for fewer, larger calls. Weights in 8 bits take half the time to read; compare the accuracy."
+    "Let more tokens share the weights that are read: batch more requests, or keep a layer's experts on one "
+    "rank for fewer, larger calls. Weights in 8 bits take half the time to read; compare the accuracy."
 )
 _OTHER_KERNEL = (
-    "Tune the fused kernel for this shape (vLLM's `benchmark_moe.py --tune`, AITER's tuned tables), or sort the tokens "
-    "by expert and use a grouped product (`torch._grouped_mm`, CUTLASS, DeepGEMM)."
+    "Tune the fused kernel for this shape (vLLM's `benchmark_moe.py --tune`, AITER's tuned tables). Or sort the "
+    "tokens by expert and use a grouped product (`torch._grouped_mm`, CUTLASS, DeepGEMM)."
 )
 
 

@@ -163,9 +163,9 @@ def single_tensor_optimizer(facts: Facts) -> Suspicions:
         spent = int(as_in_step_ns(facts, recorded_ns))
         each = f" in each of its {times:.0f} updates" if times >= _SEVERAL else ""
         yield Suspicion(
-            message=f"{updates.name} runs {format_count(round(per_step * times), 'operator')} a step, about "
-            f"{updates.per_parameter:.0f} for each of {format_count(updates.parameters, 'parameter')}{each}, and takes "
-            f"{format_time(spent)}.",
+            message=f"{updates.name} takes {format_time(spent)}: it runs "
+            f"{format_count(round(per_step * times), 'operator')} a step, about {updates.per_parameter:.0f} for "
+            f"each of {format_count(updates.parameters, 'parameter')}{each}.",
             spent_ns=spent,
             fix=_advise(facts, updates, work),
             rows=updates.operators if updates.is_own else updates.steps,
@@ -206,13 +206,14 @@ def _advise(facts: Facts, updates: _Updates, work: Rows) -> str:
     if updates.may_be_adam:
         since = note_since(facts, _fused_since("AdamW", bool(work.size)))
         return (
-            "Most of that time goes into data, which each operator reads and writes once more. If the updates are "
-            f"Adam's, `torch.optim.AdamW(…, fused=True)`{since} makes them in one pass."
+            "Most of that time goes into moving data, which each operator reads and writes once more. If the "
+            f"updates are Adam's, `torch.optim.AdamW(…, fused=True)`{since} makes them in one pass."
         )
     if updates.is_own:
         return (
-            "Update all parameters at once, as the optimizers of torch.optim do: `torch._foreach_mul_(parameters, x)`, "
-            "`torch._foreach_add_(parameters, updates)` and so on take lists of tensors, one call for each operator."
+            "Update all parameters at once, as the optimizers of torch.optim do. "
+            "`torch._foreach_mul_(parameters, x)`, `torch._foreach_add_(parameters, updates)` and so on take "
+            "lists of tensors, one call for each operator."
         )
     if updates.takes_fused:
         since = note_since(facts, _fused_since(updates.name, bool(work.size)), "`foreach=True`")

@@ -66,9 +66,9 @@ def skinny_product(facts: Facts) -> Suspicions:
         message=f"{format_count(slow.count, 'narrow product')} a step {sizes}{pick_form(slow.count, 'takes', 'take')} "
         f"{format_time(slow.taken_ns)}: bound by memory, {pick_form(slow.count, 'it reaches', 'they reach')} "
         f"{format_share(slow.share)} of its rate." + slow.note,
-        fix="Join narrow products of one input into a wide one, give them more rows at once, or compile the block, so "
-        "that what comes before and after runs in the same kernel. Where a weight meets few rows, weights in 8 bits "
-        "take half the time to read.",
+        fix="Join narrow products of one input into a wide one, or give them more rows at once. Or compile the "
+        "block, so that what comes before and after runs in the same kernel. Where a weight meets few rows, "
+        "weights in 8 bits take half the time to read.",
         rows=slow.rows,
         edit=at_share(facts, slow, lambda _: _REACHED, _UNCERTAINTY),
         worth=_MIN_FRACTION,

@@ -164,9 +164,9 @@ def _fix(facts: Facts, rates: Rates, point: Point) -> str:
     names = _names(facts, point)
     if _is_written_out(facts, point) or any(_EFFICIENT.search(name) for name in names):
         text = (
-            "Give the flash kernel what it takes: 16 bits, heads whose width is a multiple of 8, and `is_causal=True` "
-            "instead of a mask as a tensor. `torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)` says why it "
-            "refuses."
+            "Give the flash kernel what it takes: 16 bits, heads with a width that is a multiple of 8, and "
+            "`is_causal=True` instead of a mask. `torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)` "
+            "says why it refuses."
         )
     elif any(_AOTRITON.search(name) for name in names):
         text = "Call the maker's own kernels: AITER's `flash_attn_func`, or FlashAttention's build for ROCm (CK)."

@@ -100,8 +100,9 @@ def _suspect(device: DeviceUse, limit: _Limit, run_ns: int) -> Suspicion:
     busy = _busy_clocks(device)[0].size
     share = busy / len(device.samples) * limit.often * limit.missing
     return Suspicion(
-        message=f"GPU {device.index} ({device.name}) runs {format_share(limit.missing)} below its highest clock of "
-        f"{device.most_mhz} MHz in {format_share(limit.often)} of the busy looks, held back by {limit.name}.",
+        message=f"GPU {device.index} ({device.name}) runs {format_share(limit.missing)} below its highest clock, "
+        f"{device.most_mhz} MHz, in {format_share(limit.often)} of the busy looks. What holds it back: "
+        f"{limit.name}.",
         fix="Look at `nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER`: at the cooling, the power limit "
         "(`nvidia-smi -pl`) and what else runs there. Or move the work to another machine.",
         severity=Severity.MEDIUM,

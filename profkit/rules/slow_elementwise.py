@@ -67,19 +67,22 @@ def slow_elementwise(facts: Facts) -> Suspicions:
     yield Suspicion(
         message=f"{format_count(slow.count, 'elementwise operation')} a step on "
         f"{format_bytes(slow.worst.demand.bytes)} each {pick_form(slow.count, 'takes', 'take')} "
-        f"{format_time(slow.taken_ns)}, {format_share(slow.share)} of the memory's rate"
+        f"{format_time(slow.taken_ns)}, at {format_share(slow.share)} of the memory's rate"
         + (
             ", although the kernel is vectorised."
             if vectorised
-            else ": the kernel loads single elements, as tensors are no neighbours in memory or differ in type."
+            else (
+                ". The kernel loads single elements, as those of a tensor do not lie side by side, or tensors "
+                "differ in type."
+            )
         )
         + slow.note,
         fix=(
-            "Check whether the device is shared or throttled and whether the build of PyTorch is made for it; compile "
-            "the function, so that a kernel made for these shapes replaces the library's."
+            "Check whether the device is shared or throttled, and whether this PyTorch was built for it. Or "
+            "compile the function: a kernel made for these shapes then replaces the library's."
             if vectorised
-            else "Keep all inputs in one layout and type (`.contiguous()` once, not in each step), or compile the "
-            "function, which joins the operations to one pass."
+            else "Keep all inputs in one layout and type (`.contiguous()` once, not in each step). Or compile the "
+            "function, which joins the operations into one pass."
         ),
         rows=slow.rows,
         edit=at_share(facts, slow, lambda _: _REACHED, _UNCERTAINTY),

@@ -97,8 +97,8 @@ _FIXES = {
     "arrives.",
     COPYING: "Copy before the job starts, or while training has begun with the first part.",
     CHILD: "Run that program before the job that holds the device.",
-    DATA: "Look at what the dataset does when it is first used, and at how many batches the workers make ahead; start "
-    "the loader's iterator before the model is built.",
+    DATA: "Look at what the dataset does when it is first used, and at how many batches the workers make ahead. "
+    "Start the loader's iterator before the model is built.",
     COMPILING: "Keep the compiler's cache between runs (TORCHINDUCTOR_CACHE_DIR on a disk that stays), and compile the "
     "repeated block instead of the whole model.",
     BEFORE: "Do it once, save the result, and read that; or do it in a job that holds no device.",

@@ -30,8 +30,17 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.operators.operators import parse_dims, parse_types
-from profkit.patterns import Shapes, by_shapes, first_shape, frequent_lines, length_ns, named_operators, times_per_step
-from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_count, format_time, rule
+from profkit.patterns import (
+    Shapes,
+    by_shapes,
+    each_step,
+    first_shape,
+    frequent_lines,
+    length_ns,
+    named_operators,
+    times_per_step,
+)
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_time, rule
 from profkit.savings import shrink_spans
 from profkit.savings.pricing import BANDWIDTH
 from profkit.trace import Int64s, Rows, among
@@ -61,10 +70,11 @@ def slow_tensor_construction(facts: Facts) -> Suspicions:
         spent_ns = facts.steps.per_step_ns(length_ns(facts, start, end).sum())
         elements = int(facts.operators.elements[rows].sum()) // steps
         yield Suspicion(
-            message=f"{format_count(times_per_step(facts, rows), 'tensor')} a step made of a list, number by "
+            message=f"{each_step(times_per_step(facts, rows), 'tensor', 'is', 'are')} made of a list, number by "
             f"number: {elements:,} numbers in {format_time(spent_ns)}.",
-            fix="Let NumPy join the list and share its memory: `torch.from_numpy(np.stack(arrays))`, or for lists of "
-            "numbers `torch.from_numpy(np.asarray(numbers, dtype=np.float32))`; or keep the data in one array.",
+            fix="Let NumPy join the list and share its memory: `torch.from_numpy(np.stack(arrays))`. For lists of "
+            "numbers use `torch.from_numpy(np.asarray(numbers, dtype=np.float32))`. Or keep the data in one "
+            "array.",
             rows=rows,
             edit=shrink_spans(start, end, _joined_ns(facts, rows, end - start), _UNCERTAINTY),
             spent_ns=spent_ns,

@@ -82,9 +82,9 @@ def small_collectives(facts: Facts) -> Suspicions:
     buckets = default_buckets(whole)
     at_least = "" if find_exposed(facts).is_whole else "at least "
     yield Suspicion(
-        message=f"The gradients of a step, {format_bytes(whole)}, go in {format_count(count, 'message')} of "
-        f"{format_bytes(float(median(size[size >= 0])))}, each of which takes {at_least}{format_time(each_ns)} "
-        f"whatever its size; {format_count(buckets, 'default bucket')} would do.",
+        message=f"{format_bytes(whole)} of gradients a step is sent in {format_count(count, 'message')} of "
+        f"{format_bytes(float(median(size[size >= 0])))}. Each takes {at_least}{format_time(each_ns)} whatever "
+        f"its size; {format_count(buckets, 'default bucket')} would do.",
         fix="Leave `bucket_cap_mb` out, or raise it until the messages take longer than their latency.",
         edit=_in_default_buckets(facts, rows, step, size, each_ns),
         worth=LOW_FROM,

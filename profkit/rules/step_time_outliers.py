@@ -109,9 +109,9 @@ _PRICED_ELSEWHERE = (BETWEEN, DATA)
 _PRICED = (EVALUATION, UNGRADED, SAVING, LOGGING)
 _WORDED = (*_PRICED, *_PRICED_ELSEWHERE)
 _AGAIN = (
-    "Look at what this line computes again and again: what gives the same result each time, as a part of the model "
-    "without dropout on the same inputs, needs to be computed once. Larger batches, or doing it less often, shorten it "
-    "as well."
+    "Look for what this line computes again with the same result, such as a part of the model without dropout "
+    "on the same inputs. That needs to be computed once. Larger batches, or doing it less often, shorten it as "
+    "well."
 )
 _OF_LABEL = {
     UNGRADED: _AGAIN,
@@ -166,8 +166,8 @@ def _describe(slow: _Slow, period: int) -> str:
     often = f", one in {period}" if period else ""
     times = " to ".join(dict.fromkeys(f"{ratio:.1f}" for ratio in (slow.ratios.min(), slow.ratios.max())))
     return (
-        f"{format_count(len(slow.ratios), 'step')} took {times} times the median{often}: "
-        f"what they took beyond it is {format_share(slow.share)} of the time."
+        f"{format_count(len(slow.ratios), 'step')} took {times} times the median{often}: the excess is "
+        f"{format_share(slow.share)} of the time."
     )
 
 

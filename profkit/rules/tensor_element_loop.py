@@ -85,8 +85,8 @@ _MOST_WRITTEN_OUT = 7
 _READS = frozenset(("item", "_local_scalar_dense"))
 _PICKED_TO_SHOW = frozenset(("masked_select",))
 _VECTORISED = (
-    "Vectorise the loop: arithmetic and comparisons work on all elements at once; `sum`, `cumsum` and `amax` replace "
-    "accumulation, `torch.where` replaces `if`, broadcasting replaces nested loops."
+    "Vectorise the loop: arithmetic and comparisons work on all elements at once. `sum`, `cumsum` and `amax` "
+    "replace accumulation, `torch.where` replaces `if`, broadcasting replaces nested loops."
 )
 _AS_NUMBERS = (
     "The loop goes over whole numbers in a tensor and reads each of them. If Python needs them, iterate over "
@@ -94,13 +94,13 @@ _AS_NUMBERS = (
     "length `x[ix[:, None] + torch.arange(length)]`."
 )
 _NOT_YOURS = (
-    "The loop is inside the library that this line calls. Call it for fewer steps, or on all that was gathered since, "
-    "and look for a form of it that takes all elements at once."
+    "The loop is inside the library that this line calls. Call it for fewer steps, or on all that was gathered "
+    "since. Or look for a form of it that takes all elements at once."
 )
 _ROWS_AT_ONCE = (
-    "Write the body for all rows at once: arithmetic and reductions take a dimension, `torch.bmm` multiplies each row "
-    "by its own matrix, `torch.gather` picks another place in each, and a convolution with a kernel for each row takes "
-    "`groups`, or is a sum of products with `torch.roll`."
+    "Write the body for all rows at once. Arithmetic and reductions take a dimension, `torch.bmm` multiplies "
+    "each row by its own matrix, `torch.gather` picks another place in each. A convolution with a kernel for "
+    "each row takes `groups`, or is a sum of products with `torch.roll`."
 )
 _UNCERTAINTY_OF_ROWS = 0.2
 """A few operators more or less for all rows, and how much of Python's time belongs to the loop."""
@@ -177,8 +177,8 @@ def _row_loops(facts: Facts, reported: Rows) -> Suspicions:
             continue
         each = round(sum(loop.rounds for loop in loops) / len(loops))
         yield Suspicion(
-            message=f"A Python loop goes {rounds:,} times a step through rows of tensors, {each:,} in a run, and calls "
-            f"{format_count(round(per_round), 'operator')} on few numbers for each, though no row needs another's "
+            message=f"A Python loop makes {rounds:,} rounds a step over rows of tensors, {each:,} in a run, and calls "
+            f"{format_count(round(per_round), 'operator')} on few numbers in each. No row needs another's "
             "result.",
             fix=_ROWS_AT_ONCE,
             rows=rows,
@@ -242,10 +242,11 @@ def _suspect_formatting(facts: Facts, site: int) -> Suspicion:
     spent_ns = int(as_in_step_ns(facts, facts.steps.per_step_ns(length_ns(facts, start, end).sum())))
     count = times_per_step(facts, mine)
     return Suspicion(
-        message=f"Text is made of tensors here, number by number: {format_count(count, 'operator')} a step, "
-        f"{format_time(spent_ns)}. An f-string is made whether or not anybody sees it.",
-        fix="Make the text only where it is shown. Give the tensor to the logger as an argument, which it formats if "
-        'the level is on (`log.debug("y = %s", y)`). Or print every n-th step. A shape or a mean often says enough.',
+        message=f"Tensors are made into text here, number by number: {format_count(count, 'operator')} a step, "
+        f"{format_time(spent_ns)}. An f-string is built whether or not anybody sees it.",
+        fix="Build the text only where it is shown. Give the tensor to the logger as an argument: it formats it "
+        'only if the level is on (`log.debug("y = %s", y)`). Or print every n-th step. A shape or a mean '
+        "often says enough.",
         rows=mine,
         edit=shrink_spans(start, end, 0, _UNCERTAINTY),
         count=count,

@@ -62,8 +62,8 @@ _IN_PLACE = frozenset(("add", "detach", "requires_grad", "sub"))
 """What may end in `_`: `total += x`, and what `torch.tensor` calls. Other writes to a tensor may be necessary."""
 _READS = frozenset(("item", "_local_scalar_dense"))
 _FIX = (
-    "Make one tensor of each list before the loop (`torch.stack`, or `torch.tensor` of Python's numbers) and write the "
-    "arithmetic once, for all: sums become `.sum()`, losses take `reduction='none'`."
+    "Make one tensor of each list before the loop (`torch.stack`, or `torch.tensor` of Python's numbers). Then "
+    "write the arithmetic once, for all: sums become `.sum()`, losses take `reduction='none'`."
 )
 _DETACHED = " `.detach()` replaces `.item()`."
 _UNCERTAINTY = 0.2
@@ -94,8 +94,8 @@ def tensor_list_loop(facts: Facts) -> Suspicions:
         places, head = locations_of(facts, loop.lines), (loop.head.file, loop.head.line)
         rounds = round(len(rows) * loop.rounds / len(loop.rows) / steps)
         yield Suspicion(
-            message=f"A Python loop goes {rounds:,} times a step through lists of tensors and runs "
-            f"{round(len(rows) / steps):,} operators on a few numbers each, though no round needs another's result.",
+            message=f"A Python loop makes {rounds:,} rounds a step over lists of tensors and runs "
+            f"{round(len(rows) / steps):,} operators on a few numbers each. No round needs another's result.",
             fix=_FIX + _DETACHED * bool(operators_of(facts.trace, _READS)[loop.rows].any()),
             rows=rows,
             edit=_call_once(facts, runs, len(loop.rows) // loop.rounds),

@@ -105,11 +105,12 @@ def thread_oversubscription(facts: Facts) -> Suspicions:
     places = _places(facts, rows, found)
     per_step = round(found.sleeps * step_time(facts).ns / 1e9)
     yield Suspicion(
-        message=f"Operators run on {format_count(found.threads, 'thread')} and the program has "
-        f"{format_count(found.cpus, 'CPU')}: its threads go to sleep {per_step:,} times a step, and waking them takes "
-        f"{format_share(saved)} of the step.",
+        message=f"Waking threads takes {format_share(saved)} of the step: operators run on "
+        f"{format_count(found.threads, 'thread')} and the program has {format_count(found.cpus, 'CPU')}. Its "
+        f"threads go to sleep {per_step:,} times a step.",
         fix=f"Use as many threads as there are CPUs: `torch.set_num_threads({found.cpus})`, or "
-        "`len(os.sched_getaffinity(0))` if it runs on other machines too; unset OMP_NUM_THREADS if it says more.",
+        "`len(os.sched_getaffinity(0))` if it runs on other machines too. Unset OMP_NUM_THREADS if it says "
+        "more.",
         rows=rows,
         edit=edit,
         confidence=0.8,

@@ -93,8 +93,8 @@ _NAMELESS = "the recording names nothing that the host does between operators (w
 
 
 _FIX = (
-    "See what happens there: prepare what is the same in every step once before the loop, let NumPy or PyTorch do what "
-    "Python does element by element, move reading and parsing into a DataLoader's workers."
+    "See what happens there. Prepare what is the same in every step once, before the loop, and let NumPy or "
+    "PyTorch do what Python does element by element. Move reading and parsing into a DataLoader's workers."
 )
 _MOST = 0.5
 """Of the step: more than all the rest together. A line with less may do what the program is for."""

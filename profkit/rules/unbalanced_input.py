@@ -41,10 +41,10 @@ from profkit.savings.launch.uneven_inputs import uneven_inputs
 from profkit.trace import distinct
 
 _FIX = (
-    "Give all ranks about as much to compute in a step: sort samples by length into buckets and draw the batches of a "
-    "step from one bucket, or fill each rank's batch up to a budget of tokens (a batch sampler) and deal batches of "
-    "about one size out to the ranks, in place of a DistributedSampler that does not know lengths. If the batches are "
-    "equal and a router sends tokens to experts on the ranks, balance the router."
+    "Give all ranks about as much to compute in a step. Sort samples by length into buckets and draw the "
+    "batches of a step from one bucket. Or fill each rank's batch up to a budget of tokens and deal batches of "
+    "about one size out to the ranks. A batch sampler does that; a DistributedSampler does not know lengths. If "
+    "the batches are equal and a router sends tokens to experts on the ranks, balance the router."
 )
 
 
@@ -90,8 +90,8 @@ def _tell(launch: Launch, imbalance: Imbalance) -> str:
     rank = int(most.argmax())
     who = f"most often rank {launch.tables[rank].identity.rank}, in {most[rank]} of {len(imbalance.steps)} steps"
     return (
-        f"In a step the largest input of a rank is {format_share(_larger(imbalance))} above the mean of the ranks "
-        f"({who}); that rank works {format_time(_longer_ns(imbalance))} longer for it, and the others "
+        f"In a step the largest input of a rank is {format_share(_larger(imbalance))} above the mean of the "
+        f"ranks ({who}). That rank works {format_time(_longer_ns(imbalance))} longer for it, and the others "
         "wait."
     )
 

@@ -42,8 +42,9 @@ from profkit.savings.launch.uneven_inputs import uneven_inputs
 from profkit.trace import Float64s
 
 _FIX = (
-    "Move layers from this stage to those with less to do, counting what the embedding and the loss cost too. If all "
-    "stages have the same layers, this rank's device is slower: compare clocks, temperature and what else runs on it."
+    "Move layers from this stage to those with less to do, and count what the embedding and the loss cost too. "
+    "If all stages have the same layers, this rank's device is slower: compare clocks, temperature and what "
+    "else runs on it."
 )
 
 
@@ -87,8 +88,8 @@ def _tell(launch: Launch, ranks: Sequence[int], longest: int, worked_ns: Float64
     numbers = [str(launch.tables[at].identity.rank) for at in ranks[:3]]
     who = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(numbers)}{' …' if len(ranks) > 3 else ''}"
     return (
-        f"Stage {longest + 1} of {len(worked_ns)} ({who}) works {format_time(float(worked_ns[longest].mean()))} a "
-        f"step, the mean stage {format_time(float(worked_ns.mean()))}: the others wait for it at each "
+        f"Stage {longest + 1} of {len(worked_ns)} ({who}) works {format_time(float(worked_ns[longest].mean()))} "
+        f"a step, the mean stage {format_time(float(worked_ns.mean()))}. The others wait for it at each "
         "micro-batch."
     )
 

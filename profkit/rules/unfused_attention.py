@@ -192,8 +192,8 @@ def unfused_attention(facts: Facts) -> Suspicions:
         parts = zip(*((one.scores, one.softmax, one.mix) for one in attentions), strict=True)
         formula = [row for part in parts for row in part]
         yield Suspicion(
-            message=f"Attention is computed step by step {format_count(times_per_step(facts, rows), 'time')} "
-            f"a step: a table of {elements:,} scores is stored, and passed over by "
+            message=f"Attention is written out step by step {format_count(times_per_step(facts, rows), 'time')} a "
+            f"step. A table of {elements:,} scores is stored, and gone through by "
             f"{format_count(len(attentions[0].passes), 'operator')} between the two products.",
             fix=_FIX.format(note_since(facts, INDUCTOR)),
             rows=rows,

@@ -161,8 +161,8 @@ def unfused_pointwise(facts: Facts) -> Suspicions:
         if not facts.device.present and replay(facts, edit).fraction <= 0:
             continue
         yield Suspicion(
-            message=f"{longest} elementwise operations in a row each read and write whole tensors: "
-            f"{format_bytes(moved)} a step move where one pass would move about {format_bytes(kept)}.",
+            message=f"{format_bytes(moved)} a step is moved where one pass would move about {format_bytes(kept)}: "
+            f"{longest} elementwise operations in a row each read and write whole tensors.",
             fix=_advise(facts, rows),
             rows=rows,
             edit=edit,

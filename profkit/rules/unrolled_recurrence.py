@@ -94,15 +94,15 @@ _STACKED = (
     " Cells that feed one another are its layers (`num_layers`) where they are of one size, else one after the other."
 )
 _TO_WEIGHTS = (
-    " A linear layer over input and state side by side is split by columns: those of the input are `weight_ih_l0`, "
-    "those of the state `weight_hh_l0`; its bias is `bias_ih_l0`, and `bias_hh_l0` is zero. Two layers that are added "
-    "are the two weights. An embedding before the cell, and a head or a criterion behind it, are then called once, on "
-    "the whole sequence."
+    " A linear layer over input and state side by side is split by columns: those of the input are "
+    "`weight_ih_l0`, those of the state `weight_hh_l0`. Its bias is `bias_ih_l0`, and `bias_hh_l0` is zero. Two "
+    "layers that are added are the two weights. An embedding before the cell, and a head or a criterion behind "
+    "it, are then called once, on the whole sequence."
 )
 _RNN_INSTEAD = "Use `nn.RNN(…, nonlinearity='{}')`, which takes the whole sequence in one call." + _TO_WEIGHTS
 _LSTM_INSTEAD = (
-    "Use `nn.LSTM`, which takes the whole sequence in one call; its gates stand in the order input, forget, cell, "
-    "output." + _TO_WEIGHTS
+    "Use `nn.LSTM`, which takes the whole sequence in one call, with its gates in the order input, forget, "
+    "cell, output." + _TO_WEIGHTS
 )
 _ONCE = " What else the loop computes of the outputs is then called once, on all of them."
 
@@ -140,10 +140,11 @@ def unrolled_recurrence(facts: Facts) -> Suspicions:
         longest = max(len(loop.cells) for loop in loops)
         once = any(loop.others_once.any() for loop in loops)
         yield Suspicion(
-            message=f"`nn.{kind}Cell` is called {round(per_step(facts, cells)):,} times a step, once a time step"
-            f"{' at each of these lines' * bool(places.also)}, on a sequence that is there from the start.",
-            fix=f"Use `nn.{kind}`, which takes the whole sequence in one call; its `weight_ih_l0`, `weight_hh_l0`, "
-            "`bias_ih_l0` and `bias_hh_l0` have the shapes of the cell's parameters and can be copied from them."
+            message=f"`nn.{kind}Cell` is called {round(per_step(facts, cells)):,} times a step, once for each time "
+            f"step{' at each of these lines' * bool(places.also)}, though the whole sequence is there from the "
+            "start.",
+            fix=f"Use `nn.{kind}`, which takes the whole sequence in one call. Its `weight_ih_l0`, `weight_hh_l0`, "
+            "`bias_ih_l0` and `bias_hh_l0` have the shapes of the cell's parameters: copy them."
             + _STACKED * bool(places.also)
             + _ONCE * once,
             rows=cells,
@@ -167,8 +168,8 @@ def _suspect_written_cells(facts: Facts) -> Suspicions:
         rounds = sum(loop.rounds for loop in loops)
         count = round(rounds / facts.steps.measured_count)
         yield Suspicion(
-            message=f"A recurrent cell written by hand, the formula of `nn.{'LSTM' if lstm else 'RNN'}Cell`, runs "
-            f"{count:,} times a step, once a time step, on a sequence that is there from the start.",
+            message=f"A hand-written recurrent cell, the formula of `nn.{'LSTM' if lstm else 'RNN'}Cell`, runs "
+            f"{count:,} times a step, once for each time step. The whole sequence is there from the start.",
             fix=_LSTM_INSTEAD if lstm else _RNN_INSTEAD.format(loops[0].cell),
             rows=rows,
             count=count,

@@ -92,8 +92,8 @@ def unused_autograd_graph(facts: Facts) -> Suspicions:
     for location in remarked(facts, EVALUATION_WITH_GRAD):
         if location not in known:
             yield Suspicion(
-                message="The source puts the model into evaluation mode and calls it with autograd on, so each call "
-                "keeps its results for a backward pass that never comes. The recorded steps do not include it.",
+                message="The source calls the model in evaluation mode with autograd on: each call keeps its results "
+                "for a backward pass that never comes. The recorded steps do not include it.",
                 fix="Run the evaluation under `with torch.inference_mode():`.",
                 places=Places(location),
                 severity=Severity.LOW,

@@ -131,9 +131,9 @@ _BELONGS = (
 )
 _HELD = (
     "Name what this loss trains: `loss.backward(inputs=list(model.parameters()))`, with the parameters of the "
-    "optimizer that steps next; autograd then computes no other gradient. If the other model only hands its output to "
-    "the one that is trained, `detach()` that output; if it stands behind that one, `requires_grad_(False)` before "
-    "this forward pass through it does the same, with True again before its own."
+    "optimizer that steps next. Autograd then computes no other gradient. If the other model only hands its "
+    "output to the trained one, `detach()` that output. If it stands behind the trained one, call "
+    "`requires_grad_(False)` on it before this forward pass, and with True before its own."
 )
 _UNHELD = (
     "Call `requires_grad_(False)` before the training on the part of the model that no optimizer holds. If it is meant "

@@ -70,11 +70,11 @@ def unused_parameter_search(facts: Facts) -> Suspicions:
     if (sizes[known] != passes.stored[known]).any():
         return
     yield Suspicion(
-        message="DistributedDataParallel searches the graph for unused parameters in each step, and in all of the "
-        f"{format_count(int(known.sum()), 'recorded pass', 'recorded passes')} each of its {int(sizes[known][0])} "
-        "parameters was used.",
-        fix="Leave `find_unused_parameters=True` out. If other steps leave parts of the model out, keep it; if it is "
-        "always the same part, `static_graph=True` searches once.",
+        message="DistributedDataParallel searches the graph for unused parameters in each step. In all "
+        f"{format_count(int(known.sum()), 'recorded pass', 'recorded passes')} each of its "
+        f"{int(sizes[known][0])} parameters was used.",
+        fix="Leave out `find_unused_parameters=True`. If other steps leave parts of the model out, keep it. If it "
+        "is always the same part, `static_graph=True` searches only once.",
         rows=searches[facts.measured[searches]],
         edit=_without(facts, passes),
         confidence=0.8,  # a part of the model may be left out in steps that were not recorded

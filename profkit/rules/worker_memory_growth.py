@@ -169,14 +169,15 @@ def _suspect(facts: Facts, growth: _WorkerGrowth) -> Suspicion:
         if held is not None
         else "its dataset reads Python objects of the main process"
     )
-    theirs = pick_form(growth.workers, "the worker's", "the workers'")
+    theirs = pick_form(growth.workers, "The worker's", "The workers'")
     workers = "Each of " * (growth.workers > 1) + format_count(growth.workers, "worker")
     return Suspicion(
-        message=f"{workers} copies the memory that it reads: {what}; {theirs} own memory grew by "
-        f"{format_bytes(growth.grown_bytes)} in {format_count(growth.batches, 'batch', 'batches')}, and may grow by "
-        f"{format_bytes(bound_bytes)} in all.",
-        fix="Keep the samples in a few NumPy arrays or tensors (numbers in one array; texts joined into one buffer of "
-        "bytes, with an array of where each ends), or in a file that workers read: nothing counts references there.",
+        message=f"{workers} copies the memory that it reads: {what}. {theirs} own memory grew by "
+        f"{format_bytes(growth.grown_bytes)} in {format_count(growth.batches, 'batch', 'batches')}, and may grow "
+        f"by {format_bytes(bound_bytes)} in all.",
+        fix="Keep the samples in a few NumPy arrays or tensors, or in a file that workers read: nothing counts "
+        "references there. Put numbers in one array. Join texts into one buffer of bytes, with an array of "
+        "where each ends.",
         rows=requests,
         places=Places.of([*line, *loop]),
         size_bytes=round(per_step),

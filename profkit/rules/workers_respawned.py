@@ -129,9 +129,9 @@ def _between_recordings(facts: Facts) -> Suspicions:
     start_ns, end_ns = facts.steps.start_ns[facts.steps.measured], facts.steps.end_ns[facts.steps.measured]
     kept_ns = ((1 - share) * (end_ns - start_ns)).astype(np.int64)
     yield Suspicion(
-        message=f"Each epoch starts {format_count(restarts.workers, 'worker')} anew: {format_time(restarts.first_ns)} "
-        f"until the first batch, which takes a worker that persists {format_time(restarts.batch_ns)}; "
-        f"an epoch takes {format_time(restarts.period_ns)}.",
+        message=f"Each epoch starts {format_count(restarts.workers, 'worker')} anew. The first batch comes after "
+        f"{format_time(restarts.first_ns)}; a worker that persists takes {format_time(restarts.batch_ns)}. An "
+        f"epoch takes {format_time(restarts.period_ns)}.",
         fix=_FIX,
         rows=rows,
         edit=shrink_spans(start_ns, end_ns, kept_ns, _UNCERTAINTY),

@@ -48,7 +48,7 @@ from profkit.patterns import (
 )
 from profkit.patterns.program import launches_anything
 from profkit.patterns.releases import INDUCTOR, has_release
-from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, format_count, rule
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, format_count, pick_form, rule
 from profkit.savings import Edit, call_ns, combine, drop_operators, scale_operators
 from profkit.source.changes import Argument, ChangedCall
 from profkit.trace import Int64s, Rows, among, distinct_rows
@@ -86,12 +86,12 @@ def zero_filled_gradients(facts: Facts) -> Suspicions:
             continue
         filled = sum_per_step(facts, facts.operators.input_bytes[clearing.fills])
         tensors, added = clearing.tensors / facts.steps.measured_count, per_step(facts, clearing.adds)
-        size = f" ({format_bytes(filled)})" if filled else ""
+        size, count = f" ({format_bytes(filled)})" if filled else "", max(1, round(tensors))
         yield Suspicion(
-            message=f"{format_count(max(1, round(tensors)), 'gradient')} a step{size} filled with zeros, to which the "
-            "backward pass then adds.",
-            fix=f"Call `{remedy}, or set `p.grad = None`: the backward pass then hands its result over. Code that "
-            "reads `.grad` in between must expect `None`.",
+            message=f"{format_count(count, 'gradient')} a step{size} {pick_form(count, 'is', 'are')} filled "
+            "with zeros, to which the backward pass then adds.",
+            fix=f"Call `{remedy}, or set `p.grad = None`: the backward pass then stores its result instead of adding "
+            "it. Code that reads `.grad` in between must expect `None`.",
             rows=clearing.fills,
             edit=_hand_over(facts, clearing),
             rewrite=_LEAVE_DEFAULT if is_default else None,

@@ -117,10 +117,9 @@ def _suspect(facts: Facts, found: _Zeroed, rows: Rows, share: Float64s) -> Suspi
     count, most = times_per_step(facts, rows), max(found.products, key=lambda one: one.rows)
     zero = float(np.mean([one.zero for one in found.products]))
     return Suspicion(
-        message=f"{format_count(count, 'operator')} a step {pick_form(count, 'computes', 'compute')} "
-        f"{most.rows:,} rows, of which {format_share(zero)} are multiplied by exact zeros here, and nothing else "
-        "takes them.",
-        fix="Pick the rows that count before computing (`x[mask]`, `nonzero`, tokens sorted by their expert), and put "
+        message=f"{format_count(count, 'operator')} a step {pick_form(count, 'computes', 'compute')} {most.rows:,} "
+        f"rows, but {format_share(zero)} of them are multiplied by exact zeros here, and nothing else uses them.",
+        fix="Pick the rows that count before computing (`x[mask]`, `nonzero`, tokens sorted by their expert). Put "
         "the results back with `index_add_` or `index_copy`. Average over the rows that are left as before.",
         rows=rows,
         edit=combine([take_less(facts, rows, kept, _UNCERTAINTY), scale_backward(facts, rows, share, _UNCERTAINTY)]),

@@ -18,7 +18,7 @@ BASE = 1 << 40
 STEP = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 0, "dur": 100}
 MM = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 80}
 
-RAN_OUT = "Out of memory: model.py:32 asked for 67.1 MB while 88.1 MB were held, 76 % of\nthem activations\n"
+RAN_OUT = "Out of memory: model.py:32 asked for 67.1 MB while 88.1 MB was held, 76 % of it\nactivations\n"
 
 
 def failed() -> bytes:

@@ -127,7 +127,7 @@ def test_the_parts_of_the_peak_add_up_and_its_lines_stay_within_it(diagnosis: Di
 @pytest.mark.parametrize("format_name", sorted(set(FORMATS) - {"memory-timeline"}))
 def test_every_format_states_the_peak(diagnosis: Diagnosis, format_name: str, name: str) -> None:
     text = render(diagnosis, format_name)
-    assert "2.48 GB were held" in text
+    assert "2.48 GB was held" in text
     assert "step time" not in text
     assert " 0 ns" not in text
 

@@ -88,7 +88,7 @@ def test_memory_that_ran_out_is_told_by_who_asked_and_what_was_held():
     evidence = {"asked_bytes": 512_000_000, "held_bytes": 8_000_000_000, "bytes_of_activations": 6_000_000_000}
     failed = replace(finding("out-of-memory", 0.0, size_bytes=10**9), severity=Severity.HIGH, evidence=evidence)
     place = failed.location.short if failed.location else "the program"
-    found = f"Out of memory: {place} asked for 512 MB while 8.00 GB were held, 75 % of them activations"
+    found = f"Out of memory: {place} asked for 512 MB while 8.00 GB was held, 75 % of it activations"
     assert text_of(failed) == found
     assert text_of(failed, *[finding("a", 0.02)]) == f"{found}; 1 more fault"
     assert "asked for" not in text_of(replace(failed, severity=Severity.MEDIUM)), "the program went on"

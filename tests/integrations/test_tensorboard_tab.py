@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import urlsplit
 
 import pytest
 from werkzeug.test import Client, TestResponse
@@ -20,7 +21,7 @@ from profkit.diagnosis.pipeline import diagnose_path
 from profkit.findings.values import Diagnosis, Finding, Kind, RunSummary, Saving, Severity, Timing
 from profkit.integrations.tensorboard import runs as runs_module
 from profkit.integrations.tensorboard.plugin import Plugin
-from profkit.integrations.tensorboard.runs import Runs, report_address, row_of
+from profkit.integrations.tensorboard.runs import Runs, program_of, report_address, row_of
 from profkit.integrations.tensorboard.tab import ProfkitTab
 from profkit.report.files import write_reports
 from profkit.report.json import render_json
@@ -47,9 +48,11 @@ print(json.dumps([plugin.plugin_name for plugin in app._plugins]))
 HOSTILE = "<script>alert(1)</script>"
 
 
-def write_run(folder: Path, *findings: Finding, step_ns: int = 10_000_000, day: int = 1) -> Path:
+def write_run(
+    folder: Path, *findings: Finding, step_ns: int = 10_000_000, day: int = 1, program: str = "train.py"
+) -> Path:
     folder.mkdir(parents=True)
-    run = RunSummary(("train.py",), None, None, None, f"2026-01-0{day}T10:00:00")
+    run = RunSummary((program,), None, None, None, f"2026-01-0{day}T10:00:00")
     diagnosis = Diagnosis(run, Timing(4, step_ns, ""), findings, {}, ())
     (folder / "diagnosis.json").write_text(render_json(diagnosis))
     return folder
@@ -86,6 +89,20 @@ def test_a_run_is_summarised_in_a_row(logdir: Path) -> None:
     assert (row.step_ns, row.saving, row.worst) == (10_000_000, 0.4, "high")
     assert row.verdict == "1 fault costs 40 % (30 to 50) of the step: cat-in-loop"
     assert row_of("train/2", logdir / "train" / "2").worst == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        (("python", "/a/train.py", "--lr", "1"), "train.py"),
+        (("/usr/bin/python3.12", "-m", "pkg.train"), "pkg.train"),
+        (("train.py",), "train.py"),
+        (("python",), ""),
+        ((), ""),
+    ],
+)
+def test_runs_of_one_program_belong_together_whatever_its_arguments(command: tuple[str, ...], program: str) -> None:
+    assert program_of(command) == program
 
 
 def test_a_run_whose_diagnosis_is_broken_says_so(logdir: Path) -> None:
@@ -261,6 +278,79 @@ def test_tensorboard_shows_runs_and_reports_in_a_browser_without_the_internet(lo
         assert tab.locator("tbody script").count() == 0
         assert [url for url in asked if not url.startswith((address, "data:", "blob:", "about:"))] == []
         browser.close()
+
+
+PAGE = """<!doctype html><html><head><title>profkit</title></head><body>
+<script type="module">import { render } from "./index.js"; render();</script></body></html>"""
+
+
+@pytest.fixture
+def tab(logdir: Path) -> Iterator[object]:
+    """The tab's page in Chromium, its requests answered by the plugin itself, at a width."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    screenshots = pytest.importorskip("tests.screenshots")
+    executable = screenshots.find_browser()
+    if executable is None:
+        pytest.skip("no Chromium on this machine")
+    apps = Plugin(str(logdir)).get_plugin_apps()
+
+    def answer(route: object) -> None:
+        url = urlsplit(route.request.url)
+        if url.path == "/":
+            route.fulfill(body=PAGE, content_type="text/html")
+        elif url.path in apps:
+            served = Client(apps[url.path]).get("/", query_string=url.query)
+            route.fulfill(status=served.status_code, body=served.data, headers=dict(served.headers))
+        else:
+            route.abort()
+
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+
+        def opened(width: int) -> object:
+            page = browser.new_page(viewport={"width": width, "height": 900})
+            page.route("**/*", answer)
+            page.goto("http://localhost/")
+            page.wait_for_selector("tbody tr")
+            return page
+
+        yield opened
+        browser.close()
+
+
+def _names(page: object) -> list[str]:
+    return page.locator("tbody .open").all_inner_texts()
+
+
+def test_the_tab_sorts_filters_and_groups_by_program(logdir: Path, tab: Callable[[int], object]) -> None:
+    write_run(logdir / "other" / "1", step_ns=20_000_000, day=3, program="b<i>.py")
+    page = tab(1400)
+    assert page.locator("h2").all_inner_texts() == ["b<i>.py", "train.py"]
+    assert _names(page) == ["other/1", "train/2", "train/1"]
+    page.get_by_label("Group by program").uncheck()
+    page.get_by_role("button", name="step").click()
+    assert (_names(page), page.locator("th[aria-sort=descending]").inner_text()) == (
+        ["other/1", "train/1", "train/2"],
+        "step",
+    )
+    page.get_by_label("Sort").select_option("shortest step first")
+    assert _names(page) == ["train/2", "train/1", "other/1"]
+    page.get_by_label("Filter").fill("train cat-in")
+    assert (_names(page), page.get_by_role("status").inner_text()) == (["train/1"], "1 of 3 runs")
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_the_trend_of_a_program_s_step_times_is_told_and_drawn(
+    logdir: Path, tab: Callable[[int], object], width: int
+) -> None:
+    write_run(logdir / "train" / "3", step_ns=5_000_000, day=3)
+    page = tab(width)
+    told = "A step takes 5.00 ms in the latest of 3 runs, 50 % shorter than in the first (10.0 ms, 2026-01-01 10:00)."
+    assert page.locator("figcaption").all_inner_texts() == [told]
+    assert page.locator("figure circle").count() == 3
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe().run(page)
+    assert [one["id"] for one in axe.response["violations"]] == []
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ parameters         2.00 GB     20 %
 activations        8.00 GB     80 %
 peaks: forward 9.00 GB, backward 10.0 GB, optimizer step 4.00 GB
 
-11.8 GB decide whether it fits: PyTorch's allocator reserves about 11.0 GB for
+11.8 GB decides whether it fits: PyTorch's allocator reserves about 11.0 GB for
 the peak, and the CUDA context takes about 770 MB.
 The largest batch that fits into 8.00 GB is 90: 6.77 GB.
 

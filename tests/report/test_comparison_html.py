@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profkit.diagnosis.compare.comparison import Verdict
+from profkit.diagnosis.compare.comparison import MovedBranch, MovedTree, Verdict
 from profkit.report.comparison.wording import headline, signed_share
 from profkit.report.html.comparison import render_html
 from tests.report.test_comparison import WORSE
@@ -80,3 +80,26 @@ def test_hostile_names_are_shown_as_text() -> None:
 )
 def test_changes_are_shown_in_readable_numbers(change: float, text: str) -> None:
     assert signed_share(change) == text
+
+
+def test_the_icicle_says_what_became_of_each_part_by_its_colour_and_in_words() -> None:
+    changes = ((100, 200), (100, 120), (100, 105), (120, 100), (0, 30), (300, 0), (100, 100))
+    branches = tuple(
+        MovedBranch(0, f"f{at}", at / 7, 1 / 7, before * 1_000, after * 1_000)
+        for at, (before, after) in enumerate(changes)
+    )
+    page = Page(text := render_html(replace(TIMED, tree=MovedTree(("line",), False, branches))))
+    hues = [rect["class"] for rect in page.shown("rect") if rect["class"].endswith(("longer", "shorter", "alike"))]
+    legend, drawn = hues[:5], hues[5:]
+    assert legend == ["much-shorter", "shorter", "alike", "longer", "much-longer"]
+    assert drawn == ["much-longer", "alike", "alike", "alike", "alike", "much-shorter", "alike"]
+    assert "f4: next to nothing before and 30.0 µs after, of a recorded step" in text
+
+
+def test_without_a_tree_there_is_no_icicle() -> None:
+    assert 'class="leaf"' not in render_html(TIMED)
+
+
+def test_names_in_the_icicle_are_escaped() -> None:
+    tree = MovedTree(("line",), False, (MovedBranch(0, "<script>x</script>", 0.0, 1.0, 100, 100),))
+    assert "<script>x" not in render_html(replace(TIMED, tree=tree))

@@ -12,7 +12,7 @@ import pytest
 
 from profkit.findings.pictures import Branch, Lane, Mark, MemoryCurve, Pictures, StepPicture
 from profkit.findings.values import Change, Diagnosis, Finding, Location, Saving, TimeShare, Timing, WorkerTimes
-from profkit.report.html.drawing import column_ticks
+from profkit.report.html.drawing import column_labels, column_ticks
 from profkit.report.html.page import render_html
 
 VOID = {"meta", "br", "input"}
@@ -329,3 +329,18 @@ def test_a_scenarios_note_to_its_tests_is_not_shown(full_diagnosis: Diagnosis, l
 def test_a_step_that_might_take_no_time_is_told_by_its_most(full_diagnosis: Diagnosis, leak: Finding) -> None:
     finding = replace(leak, saving=Saving(5_300_000, 0.9, 0.6, 1.0))
     assert "1.10 ms (at most 4.40 ms)" in render_html(replace(full_diagnosis, findings=(finding,)))
+
+
+@pytest.mark.parametrize(("steps", "numbers"), [(1, []), (3, [1, 2, 3]), (20, [1, 4, 7, 10, 13, 16, 19])])
+def test_the_columns_are_numbered_as_far_as_there_is_room(steps: int, numbers: list[int]) -> None:
+    drawn = tuple(StepPicture(at + 1, 10, (10,)) for at in range(steps))
+    labels = column_labels(Pictures(parts=("computing",), steps=drawn))
+    assert [one.text for one in labels] == [str(number) for number in numbers]
+    assert all(0 < one.x < 100 for one in labels)
+
+
+def test_a_list_in_a_fix_is_a_list(leak: Finding, full_diagnosis: Diagnosis) -> None:
+    finding = replace(leak, fix="The most first.\n- up to 3 MB: `f()`.\n- up to 2 MB: <b>.")
+    page = render_html(replace(full_diagnosis, findings=(finding,)))
+    listed = "<li>up to 3 MB: <code>f()</code>.</li><li>up to 2 MB: &lt;b&gt;.</li>"
+    assert f'<p>The most first.</p><ul class="changes">{listed}</ul>' in page

@@ -71,7 +71,7 @@ def test_blocks_called_in_a_loop_are_reported_with_the_bytes_they_keep():
     assert found.peak_fraction == pytest.approx(220 / 320)
     assert found.count == 8
     assert found.evidence == {"peak_bytes": 320 * MIB, "activation_bytes": 320 * MIB, "calls": 8}
-    assert "are 100 % of the peak of 336 MB; 8 calls here keep 336 MB of them" in found.message
+    assert "100 % of the peak of 336 MB is activations that wait for the backward pass; 8 calls" in found.message
     assert "use_reentrant=False" in found.fix
 
 
@@ -162,7 +162,7 @@ def test_the_severity_is_info_when_the_gpu_has_room(total_mib: int, severity: Se
     """2 GiB are 85 % of 2,409.4 MiB."""
     (found,) = activation_dominated_peak.check(on_device(total_mib * MIB))
     assert found.severity is severity
-    room = "There is room: no more than 2.15 GB of 2.53 GB are in use."
+    room = "There is room: at most 2.15 GB of 2.53 GB is in use."
     assert found.message.endswith(room) is (severity is Severity.INFO)
 
 

@@ -43,7 +43,7 @@ def test_blocks_called_in_a_loop_are_reported_with_the_bytes_they_keep():
     assert found.count == 8
     assert found.size_bytes == 8 * 50 * MIB - 7 * 10 * MIB - 40 * MIB
     assert found.peak_fraction == pytest.approx(290 / 416)
-    assert "96 % of the peak of 436 MB; 8 calls here keep 419 MB of them" in found.message
+    assert "96 % of the peak of 436 MB is activations" in found.message
 
 
 def test_a_library_model_is_reported_at_the_line_that_calls_it():

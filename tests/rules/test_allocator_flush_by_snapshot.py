@@ -37,7 +37,7 @@ def test_emptying_the_cache_in_every_step_is_reported():
     assert found.location.line == 20
     assert found.count == 6
     assert found.severity is Severity.LOW
-    assert "`empty_cache()` hands 403 MB of the GPU's memory back to the driver, in 6 goes" in found.message
+    assert "`empty_cache()` returns 403 MB of GPU memory to the driver, in 6 calls" in found.message
     assert found.evidence == {"times": 6, "freed_bytes": 384 * MIB, "bytes_asked_for_again": 320 * MIB}
 
 
@@ -45,7 +45,7 @@ def test_memory_released_by_an_allocation_is_reported_as_finding_no_room():
     (found,) = find(flushed(6, in_model(33)))
     assert found.location is not None
     assert found.location.line == 33
-    assert "finds no room" in found.message
+    assert "is short of memory" in found.message
 
 
 @pytest.mark.parametrize("times", [3, 4])

@@ -58,7 +58,7 @@ def test_a_flush_in_each_step_costs_its_frees_and_the_allocations_after_it():
     assert found.rows.tolist() == rows_named(facts.trace, "cudaFree")
     assert found.evidence == {"frees_per_step": 2.0, "time_ns_per_step": 320_000}
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.32)
-    assert "back to the driver 2 times a step, and asks it for memory 2 times" in found.message
+    assert "to the driver 2 times a step, and requests memory 2 times a step" in found.message
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_in_a_single_step_only_allocations_after_the_frees_are_counted():
     (found,) = find(facts)
     assert found.confidence == 0.6
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.32)
-    assert "the only one that was recorded" in found.message
+    assert "in the only recorded step" in found.message
 
 
 def test_a_wait_right_before_the_frees_is_saved_too():
@@ -162,7 +162,7 @@ def test_a_python_frame_of_empty_cache_is_named_and_saved_too():
     frame = python("torch/cuda/memory.py(212): empty_cache", 290, 320)
     facts = facts_of(stepped(*[[frame, *flush()]] * 4))
     (found,) = find(facts)
-    assert found.message.startswith("`empty_cache()` hands")
+    assert found.message.startswith("`empty_cache()` returns")
     assert "Remove the call" in found.fix
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.34, abs=0.001)
 
@@ -180,7 +180,7 @@ def test_the_reported_line_ran_between_the_same_operators_in_the_located_step():
     facts = facts_of([*located, *stepped(*[flush()] * 4, first=1)], callsites=(MODEL, EMPTY))
     (found,) = find(facts)
     assert (found.location.file, found.location.line) == ("train.py", 9)
-    assert found.message.startswith("`empty_cache()` hands")
+    assert found.message.startswith("`empty_cache()` returns")
 
 
 def test_a_line_elsewhere_in_the_step_is_not_named():
@@ -195,14 +195,14 @@ def test_a_line_elsewhere_in_the_step_is_not_named():
     facts = facts_of([*located, *stepped(*[flush()] * 4, first=1)], callsites=(MODEL, EMPTY))
     (found,) = find(facts)
     assert found.location is None
-    assert found.message.startswith("Something outside of PyTorch's operators")
+    assert found.message.startswith("Something outside PyTorch's operators")
 
 
 def test_frees_inside_an_operator_are_reported_as_finding_no_room():
     retry = [runtime("cudaMalloc", 801, 2), runtime("cudaFree", 804, 15), runtime("cudaMalloc", 820, 5)]
     facts = facts_of(stepped(*[retry] * 4))
     (found,) = find(facts)
-    assert "finds no room" in found.message
+    assert "is short of memory" in found.message
     assert "smaller batch" in found.fix
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.022)
 

@@ -53,7 +53,7 @@ def test_a_planned_call_in_each_step_keeps_the_time_of_an_ordinary_call():
     facts = recording(*[10_000] * 4)
     (found,) = find(facts)
     assert (found.count, found.spent_ns) == (1, 9_992_000)  # the outer call takes 2 µs of its own
-    assert "a plan takes the host 9.99 ms" in found.message
+    assert "a new cuDNN plan, 9.99 ms each" in found.message
     assert found.edit is not None
     assert found.edit.kept_ns.tolist() == [10_000 + 90_000 + 2_000] * 4
     assert replay(facts, found.edit).fraction == pytest.approx(0.495, abs=0.01)

@@ -41,8 +41,8 @@ def told(facts):
 def test_a_step_that_hardly_grows_is_told_with_what_more_would_give():
     (found,) = told(host(300))
     assert found.message == (
-        "A batch has 8 samples, and 70 % of the step does not depend on it. Predicted samples a second: 1.5 times with "
-        "16, 2.1 times with 32, 2.6 times with 64. From 128 on it pays hardly more."
+        "70 % of the step takes the same time whatever the batch, which has 8 samples. Predicted samples a "
+        "second: 1.5 times with 16, 2.1 times with 32, 2.6 times with 64. Beyond 128 they hardly increase."
     )
     assert (found.location.line, found.severity) == (7, Severity.LOW)
     assert "learning rate" not in found.fix
@@ -104,14 +104,14 @@ def test_a_device_that_is_hardly_used_has_room():
     (found,) = told(on_device(5, memory=memory))
     assert found.severity is Severity.MEDIUM
     assert found.evidence["gain_at_4x"] == 4.0
-    assert "The device's memory has room for at least 7 times the batch." in found.message
+    assert "The device's memory holds at least 7 times the batch." in found.message
 
 
 @pytest.mark.parametrize("used", [50, 79, 200])
 def test_a_device_that_is_nearly_full_may_have_no_room(used):
     memory = (DeviceMemorySample(0, 0, 80 * GIB, GIB, used * GIB, GIB, used * GIB),)
     (found,) = told(on_device(5, memory=memory))
-    assert "The device's memory may have no room for twice the batch." in found.message
+    assert "The device's memory may not hold twice the batch." in found.message
 
 
 def test_a_device_that_moves_all_it_can_is_full():

@@ -29,7 +29,7 @@ def test_each_wait_is_told_at_its_line(activity, words, kind):
     (finding,) = diagnose(sending(activity, 3)).findings
     assert (finding.rule, finding.kind, finding.location.line) == ("blocked-upload", kind, 7)
     assert finding.message == (
-        f"Training stops at least 3 times and waits here for {words}, for 3.00 s in all, 13 % of the run."
+        f"3.00 s of the run (13 %) passes here, waiting for {words}. Training stops for it at least 3 times."
     )
     assert finding.saving.run_ns == 3 * S
 

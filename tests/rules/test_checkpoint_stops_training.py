@@ -38,7 +38,7 @@ def test_checkpoints_that_take_a_sixth_of_the_run_are_reported_at_the_line_that_
     assert (found.location.file, found.location.line) == ("train.py", 6)
     assert (
         found.message
-        == "Training stops at least 3 times while a checkpoint is written, for 4.00 s of the run's 24.0 s."
+        == "4.00 s of the run's 24.0 s passes while checkpoints are written: training stops for them at least 3 times."
     )
     assert found.evidence == {"saving_ns_in_run": 3_999_999_999, "checkpoints_seen": 3, "interval": 20}
     assert found.run_ns == pytest.approx(3.8 * S, rel=1e-3)

@@ -67,7 +67,7 @@ def test_all_launches_of_a_call_but_one_are_saved():
 def test_the_innermost_line_of_the_compilers_reason_is_reported():
     (found,), _ = find(four(), recorded(MUTATED))
     assert [(place.file, place.line) for place in (found.location, *found.also)] == [("model.py", 9), ("model.py", 4)]
-    assert "goes without: mutated inputs (1 instances). 10 kernels a step are launched" in found.message
+    assert "that were asked for: mutated inputs (1 instances). 10 kernels a step are launched" in found.message
     assert found.fix.startswith("Return the new value instead of writing it into an input")
 
 

@@ -36,8 +36,8 @@ def test_a_small_read_costs_the_wait_for_the_work_queued_before_it():
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, "aten::to")
     assert found.message == (
-        "The host reads 700 B from the device 1 time a step and waits 80.0 µs, 65.0 µs of it until the device has done "
-        "what was queued before; meanwhile it launches nothing. Without that the step would be 40 % shorter."
+        "The host reads 700 B from the device 1 time a step and waits 80.0 µs, 65.0 µs of it for work queued "
+        "before. Meanwhile it launches nothing. Without that the step would be 40 % shorter."
     )
     assert found.evidence == {
         "bytes_per_step": 700,
@@ -136,7 +136,7 @@ def test_a_non_blocking_copy_that_is_used_before_it_ends_is_reported():
     (found,) = find(facts)
     assert found.severity is Severity.MEDIUM
     assert found.edit is None
-    assert "may compute with what was in that memory before" in found.message
+    assert "may compute with what that memory held before" in found.message
     assert "done.synchronize()" in found.fix
 
 

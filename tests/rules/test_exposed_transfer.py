@@ -60,7 +60,7 @@ def test_a_copy_that_kernels_in_its_stream_wait_for_is_saved():
     assert replay(facts, found.edit).fraction == pytest.approx(80 / 180, abs=0.02)
     assert found.evidence["bytes_per_step"] == MB
     assert found.evidence["copying_ns_per_step"] == pytest.approx(80_000, rel=0.05)  # the first step has a head start
-    assert found.message.startswith("1.00 MB a step go to the device from pinned memory, which takes ")
+    assert found.message.startswith("1.00 MB a step is copied to the device from pinned memory in ")
 
 
 def test_the_saving_is_limited_by_the_time_the_link_needs():

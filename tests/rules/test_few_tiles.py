@@ -26,7 +26,7 @@ def test_a_long_sum_in_four_tiles_is_found():
     (one,) = found(few_tiles, facts)
     assert one.evidence["tiles"] == 4
     assert one.evidence["multiprocessors"] == 304
-    assert "256 x 512 has 4 tiles for 304 multiprocessors, and a sum of 131,072" in one.message
+    assert "256 x 512 has 4 tiles for 304 multiprocessors, and each sums over 131,072" in one.message
     assert 0.7 < saved(facts, one) < 0.9
 
 

@@ -119,8 +119,8 @@ def test_a_request_that_fails_while_more_is_free_in_gaps_is_reported():
     (found,) = find(recording)
     assert found.severity is Severity.HIGH
     assert found.size_bytes == 16 * 63 * MIB
-    assert "537 MB found no room although 1.06 GB lay free inside of used segments" in found.message
-    assert "in 16 gaps of 66.1 MB at most" in found.message
+    assert "A request for 537 MB failed although 1.06 GB lay free inside used segments" in found.message
+    assert "in 16 gaps of at most 66.1 MB" in found.message
 
 
 def test_a_failed_request_larger_than_all_free_memory_is_silent():

@@ -226,7 +226,7 @@ def test_an_abandoned_function_costs_its_reads_and_the_operators_that_would_be_f
     assert found.location is not None
     assert found.location.line == 8
     assert found.evidence["operators_per_step"] == 4
-    assert "4 operators a step run uncompiled, 1 of which" in found.message
+    assert "4 operators a step run uncompiled; the compiler would fuse 1 of them" in found.message
     # 100 µs each for the item and for the addition that would be fused with the activation
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.2, abs=0.002)
 
@@ -256,7 +256,7 @@ COMPILED_CALL = ("main.py(1): <module>", "torch/_dynamo/eval_frame.py(956): comp
 
 def test_a_compiled_call_that_reads_a_number_and_runs_uncompiled_is_reported():
     (found,), _ = elsewhere(run_uncompiled(frames=COMPILED_CALL))
-    assert "`forward` was to be compiled" in found.message
+    assert "The compiler gave up on `forward`" in found.message
 
 
 @pytest.mark.parametrize(

@@ -271,7 +271,7 @@ def cached(
 def test_for_a_cache_that_attention_reads_the_fix_is_preallocation(heads: int):
     facts = facts_of(steps_of(lambda at: cached(at, heads=heads)))
     (found,) = find(facts)
-    assert found.fix.startswith("Preallocate it at its greatest length")
+    assert found.fix.startswith("Allocate it once at its greatest length")
     assert found.kind is None
     assert found.evidence["longest_run"] == 8
     row = 2 * 4 * 64
@@ -281,7 +281,7 @@ def test_for_a_cache_that_attention_reads_the_fix_is_preallocation(heads: int):
 
 def test_keys_and_values_stored_in_one_tensor_are_reported():
     (found,) = find(facts_of(steps_of(lambda at: cached(at, texts=1))))
-    assert found.fix.startswith("Preallocate it at its greatest length")
+    assert found.fix.startswith("Allocate it once at its greatest length")
 
 
 @pytest.mark.parametrize("use", ["aten::conv2d", "aten::lstm", "aten::layer_norm"])
@@ -363,4 +363,4 @@ def test_without_shapes_the_uses_come_from_the_located_step():
         )
     ]
     (found,) = find(facts_of([*located, *later], callsites=(CallSite("talk.py", 3, "add", "k = torch.cat([k, new])"),)))
-    assert found.fix.startswith("Preallocate it at its greatest length")
+    assert found.fix.startswith("Allocate it once at its greatest length")

@@ -96,7 +96,7 @@ def test_two_names_that_hold_the_same_tensors_are_one_finding(common, known):
     found = find(living(outputs, kept))
     assert {one.message.split("`")[1]: one.size_bytes for one in found} == known
     is_one = len(known) == 1
-    assert ("`kept` holds the same: nothing is freed until each lets go." in found[0].message) is is_one
+    assert ("`kept` holds the same tensors: nothing is freed until all of them let go." in found[0].message) is is_one
     assert ([place.line for place in found[0].also] == [10, 30]) is is_one
 
 

@@ -36,7 +36,10 @@ def test_steps_that_get_longer_all_the_time_are_reported_with_the_fastest_of_bot
         "fastest_ns_at_first": pytest.approx(10.63 * MS, abs=MS / 50),
         "fastest_ns_at_last": pytest.approx(18.23 * MS, abs=MS / 50),
     }
-    assert "the fastest went from 10.6 ms to 18.2 ms, 71 % more" in found.message
+    assert (
+        "Steps get 71 % longer within 80 steps after the recording: the fastest went from 10.6 ms to 18.2 ms."
+        in found.message
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -172,7 +175,7 @@ def test_the_line_that_got_longer_is_where_and_what_it_took_beyond_its_beginning
     (found,) = looked((10, 10), (10, 30))
     assert found.location is not None
     assert (found.location.file, found.location.line) == ("train.py", 12)
-    assert "they got longer at this line, as looks at the main thread show" in found.message
+    assert "of that is at this line, as looks at the main thread show" in found.message
     assert found.severity is Severity.MEDIUM
     assert 0.15 * 8_000 * MS < found.run_ns < 0.5 * 8_000 * MS
 
@@ -239,7 +242,7 @@ def _ns(steps_ms: np.ndarray) -> tuple[int, ...]:
 
 def test_steps_between_two_recordings_are_the_first_ones():
     (found,) = recorded_again(10, 90)
-    assert found.message.startswith("The steps got longer: earlier ones took 20.0 ms, the last ones 100")
+    assert found.message.startswith("Steps got 400 % longer: earlier ones took 20.0 ms, the last ones 100")
     assert found.location is not None
     assert (found.location.line, found.severity) == (12, Severity.MEDIUM)
     assert found.run_ns == pytest.approx(40 * 80 * MS, rel=0.01)

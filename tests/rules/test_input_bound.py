@@ -102,7 +102,7 @@ def test_where_workers_gain_nothing_the_line_that_makes_the_samples_is_named_wit
     (found,) = making(40, 30)
     assert [(place.file, place.line) for place in found.places.all()] == [("/w/data.py", 4)]
     assert (found.edit, found.severity) == (None, Severity.LOW)
-    assert "with each batch ready the step would be 40 % shorter. Workers would take" in found.message
+    assert "With each batch ready the step would be 40 % shorter. Workers would take" in found.message
     assert "75 % of a batch's time is spent at data.py:4, in Set.__getitem__" in found.fix
 
 
@@ -312,11 +312,11 @@ def test_more_workers_than_cpus_are_worth_it_where_a_batch_waits_instead_of_comp
 def test_what_the_workers_give_and_what_a_ready_batch_would_give_are_both_said():
     (found,) = find(facts_of(batches([200] * 4), run=run_on(cpus=2)))
     assert found.message.endswith(
-        "2 workers, which share the CPUs with the model, would make the step 50 % shorter; with each batch ready the "
+        "2 workers, which share the CPUs with the model, would make the step 50 % shorter. With each batch ready the "
         "step would be 77 % shorter."
     )
     (found,) = find(facts_of(batches([200] * 4), run=run_on(cpus=8)))
-    assert found.message.endswith("while the model stands still; 4 workers would make the step 77 % shorter.")
+    assert found.message.endswith("while the model waits. 4 workers would make the step 77 % shorter.")
 
 
 def test_more_loading_than_computing_is_divided_among_the_cpus_even_where_the_model_fills_them():

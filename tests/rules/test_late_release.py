@@ -24,7 +24,7 @@ def tail(time_s, activity=StackActivity.OTHER, *, cpu_s=0.0, first_s=61, **more)
 def test_a_sleep_after_the_last_step_is_a_fault():
     (found,) = late_release.check(tail(10))
     assert found.message == (
-        "After its last step the program waits here for 10.0 s, 33 % of the run, and keeps what it holds."
+        "For 10.0 s after its last step, 33 % of the run, the program waits here. It keeps what it holds."
     )
     assert (found.location.line, found.run_ns, found.kind) == (12, 10 * S, None)
     (finding,) = diagnose(tail(10)).findings

@@ -40,7 +40,7 @@ def test_the_transforms_cost_what_their_shapes_say():
     (found,) = find(convolution())
     assert found.message == (
         "1 convolution a step has a kernel of 1,024 weights for each pair of channels. By the arithmetic, Fourier "
-        "transforms would do the same in 2.5 % of the time or so."
+        "transforms would do the same in about 2.5 % of the time."
     )
     # three transforms of 2.5 x 1,024 x 10 operations and 4,096 products, four in a ns: 20,224 of 800,000 ns
     assert found.evidence == {"kernel_elements": 1024, "transforms_share": 0.0253}

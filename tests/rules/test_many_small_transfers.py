@@ -33,7 +33,7 @@ def test_one_call_takes_the_place_of_all():
     assert found.rows.tolist() == rows_named(facts.trace, "aten::to")
     assert found.evidence == {"transfers_per_step": 10.0, "bytes_per_step": 400 * KB, "host_ns_per_step": 300_000}
     assert found.message == (
-        "10 small tensors a step are sent to the device one by one, 400 kB in all: the calls take the host 300 µs, and "
+        "10 small tensors a step are sent to the device one by one, 400 kB in all. The calls take the host 300 µs, and "
         "one would do."
     )
     kept_us = 30 - 6  # the first call, without its wait

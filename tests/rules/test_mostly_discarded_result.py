@@ -58,7 +58,7 @@ def test_a_tensor_of_which_a_slice_takes_a_quarter_takes_a_quarter_of_its_time()
     (found,) = find(facts)
     assert found.evidence == {"used_share": 0.25, "elements": 64 * 32 * 64}
     assert found.message.startswith(
-        "1 operator a step computes a tensor of 64 x 32 x 64 elements, of which a slice takes"
+        "1 operator a step computes a tensor of 64 x 32 x 64 elements, of which only 25 % is used, a slice."
     )
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.75 * 100 / STEP, abs=1e-3)
 

@@ -56,8 +56,8 @@ def test_it_is_for_information_and_names_the_line_that_reached_the_peak():
     assert near_capacity.kind is Kind.FAULT
     assert found.severity is Severity.INFO
     assert found.message == (
-        "At the peak 950 kB of 1.00 MB (95 %) of GPU 0 are in use, 950 kB of it by tensors: a larger batch or a longer "
-        "input finds no room."
+        "At the peak 950 kB of 1.00 MB (95 %) of GPU 0 are in use, 950 kB of it in tensors. A larger batch or a longer "
+        "input would not fit."
     )
     facts = on_device(950_000)
     assert facts.trace.events.size_bytes[find(facts)[0].rows].tolist() == [1_000]
@@ -81,9 +81,9 @@ def test_the_allocators_own_peak_of_before_the_recording_counts():
 @pytest.mark.parametrize(
     ("retries", "severity", "words"),
     [
-        ((0, 0, 0), Severity.INFO, "finds no room."),
-        ((2, 2, 2), Severity.INFO, "found no room 2 times before them,"),
-        ((2, 3, 5), Severity.MEDIUM, "found no room 3 times in the recorded steps,"),
+        ((0, 0, 0), Severity.INFO, "would not fit."),
+        ((2, 2, 2), Severity.INFO, "ran out of memory 2 times before them,"),
+        ((2, 3, 5), Severity.MEDIUM, "ran out of memory 3 times in the recorded steps,"),
     ],
 )
 def test_retries_in_the_recorded_steps_make_it_a_fault(retries, severity, words):
@@ -118,7 +118,7 @@ def test_a_process_that_fills_the_machine_is_told_but_not_for_files_that_it_maps
     found = find(on_host(rss, shared))
     assert [one.severity for one in found] == [Severity.INFO] * count
     assert [one.message for one in found] == [
-        "At its peak the process takes 900 kB of 1.00 MB (90 %): a larger batch, or another worker, finds no room."
+        "At its peak the process takes 900 kB of 1.00 MB (90 %): a larger batch, or another worker, would not fit."
     ] * count
 
 

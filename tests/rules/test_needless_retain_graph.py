@@ -58,7 +58,7 @@ def test_a_graph_that_no_later_pass_walks_is_held_in_vain():
     assert (found.location.file, found.location.line, found.count) == ("train.py", 9, 1)
     assert (found.size_bytes, found.peak_fraction, found.grows) == (SIZE, 0.5, False)
     assert found.evidence == {"peak_bytes": 2 * SIZE, "peak_bytes_without": SIZE}
-    assert "1.00 MB more at the peak" in found.message
+    assert "adds 1.00 MB to the peak" in found.message
     assert found.edit is None
 
 

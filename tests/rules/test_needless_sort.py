@@ -46,7 +46,7 @@ def cut(dim: int, begin: int, end: int, name: str = "slice", at: float = 112) ->
 def test_the_first_twentieth_costs_a_ninth_of_the_sort():
     facts = facts_of(steps_of(sort(), cut(1, 0, 50)))
     (found,) = needless_sort.check(facts)
-    assert found.message == ("1 operator a step sorts rows of 1,000 elements, of which only 50 at one end are read.")
+    assert found.message == ("1 operator a step sorts rows of 1,000 elements, but only 50 at one end are read.")
     assert found.evidence == {"elements": 1000, "used": 50}
     assert predict_saving(facts, found.edit).time_ns_per_step == 89_000  # 1 and 10 of 100 µs stay
 

@@ -30,7 +30,7 @@ def test_what_is_drawn_without_a_seed_while_another_is_seeded_is_reported():
     (found,) = find(program((TORCH,), (TORCH, NUMPY, PYTHON)))
     assert found.severity is Severity.INFO
     assert found.message.startswith(
-        "The program seeds the random numbers of PyTorch, and draws those of NumPy and Python's random without a seed"
+        "Two runs differ: the random numbers of NumPy and Python's random are drawn without a seed, at "
     )
     assert "`numpy.random.seed(0)` and `random.seed(0)`" in found.fix
     assert [place.line for place in found.places.all()] == [12, 13, 1]

@@ -34,7 +34,7 @@ def test_two_moments_are_most_of_the_peak():
     assert found.location.line == 12
     assert found.size_bytes == 150 * MIB
     assert found.peak_fraction == pytest.approx(150 / 360)
-    assert "56 % of the peak of 377 MB: 210 MB, 2.0 times the parameters" in found.message
+    assert "56 % of the peak of 377 MB is the optimizer's state: 210 MB, 2.0 times the parameters" in found.message
     assert optimizer_state_dominated.kind is Kind.OPPORTUNITY
 
 

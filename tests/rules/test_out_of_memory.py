@@ -52,7 +52,9 @@ def test_the_line_that_asks_what_was_held_and_what_to_change():
     assert found.location is not None
     assert (found.location.file, found.location.line) == ("/home/me/model.py", 40)
     assert [place.line for place in found.also] == [10, 31, 3]
-    assert found.message.startswith("33.6 MB found no room: 83.9 MB were held, 80 % of them activations, 20 % param")
+    assert found.message.startswith(
+        "A request for 33.6 MB failed: 83.9 MB was held, 80 % of it activations, 20 % param"
+    )
     assert "The device had 5.24 MB left" in found.message
     assert found.severity is Severity.HIGH
     assert found.size_bytes == 64 * MIB
@@ -72,7 +74,7 @@ def test_where_no_backward_pass_is_seen_none_may_be_wanted():
         recording.put(BASE + (100 * i + 10) * MIB, 64 * MIB, in_model(31))
     recording.fail(32 * MIB, 5 * MIB, in_model(31))
     (found,) = find(facts_of_snapshot(recording))
-    assert "called in 2 rounds and no backward pass seen" in found.message
+    assert "called in 2 rounds and no backward pass was seen" in found.message
     assert "torch.inference_mode()" in found.fix.splitlines()[1]
 
 
@@ -87,13 +89,13 @@ def test_in_the_optimizer_s_step_the_gradients_are_wanted():
     recording.fail(32 * MIB, 5 * MIB, in_step())
     fix = find(facts_of_snapshot(recording))[0].fix
     assert "clear the gradients" not in fix
-    assert "- up to 25.2 MB: an optimizer with state of 8 bits" in fix
+    assert "- up to 25.2 MB: an optimizer with 8-bit state" in fix
 
 
 def test_what_the_first_change_does_not_give_is_said():
     recording = training(activations=16)
     recording.fail(64 * MIB, 5 * MIB, in_model(40))
-    assert "None alone makes room" in find(facts_of_snapshot(recording))[0].fix
+    assert "None alone makes enough room" in find(facts_of_snapshot(recording))[0].fix
 
 
 def test_room_that_the_process_may_not_use_is_said():
@@ -171,7 +173,7 @@ def test_a_run_that_fails_while_no_history_is_kept_is_judged_by_its_notes():
     assert found.location is not None
     assert (found.location.file, found.location.line) == ("/home/me/train.py", 31)
     assert found.severity is Severity.HIGH
-    assert found.message.startswith("33.6 MB found no room: 67.1 MB were held, 100 % of them activations.")
+    assert found.message.startswith("A request for 33.6 MB failed: 67.1 MB was held, 100 % of it activations.")
     assert "The process may use 83.9 MB of the device (set_per_process_memory_fraction)" in found.message
     assert "no backward pass" not in found.message + found.fix, "without a history nobody saw whether one ran"
     assert "let go of what grows" not in found.fix

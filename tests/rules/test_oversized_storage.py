@@ -71,13 +71,13 @@ def test_a_row_of_each_batch_keeps_the_batch():
     assert [place.line for place in found.also] == [30]
     assert (found.size_bytes, found.grows, found.count) == (SIZE - 4000, True, 1)
     assert found.evidence == {"storage_bytes_per_step": SIZE, "used_bytes_per_step": 4000}
-    assert "1 tensor more each step, of 4.00 kB, and with it a storage of 400 kB" in found.message
+    assert "1 tensor more each step, 4.00 kB in all, and with it a storage of 400 kB" in found.message
     assert "`x.clone()`" in found.fix
 
 
 def test_several_views_a_step_keep_storages():
     (found,) = find(living(views(4000, tensors=(2, 4, 6, 8, 10)), steps(grows_by=2 * SIZE)))
-    assert "2 tensors more each step, of 8.00 kB, and with them storages of 800 kB" in found.message
+    assert "2 tensors more each step, 8.00 kB in all, and with them storages of 800 kB" in found.message
 
 
 PART = CallSite("train.py", 5, "Slate.of", "anchors=scores[:, :4]")

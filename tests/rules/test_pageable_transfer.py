@@ -24,8 +24,8 @@ def test_the_host_goes_on_and_the_copy_takes_what_it_takes_from_pinned_memory():
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, "aten::to")
     assert found.message == (
-        "1.00 MB a step go to the device from memory that is not pinned, at 10.5 GB/s: the host waits 100 µs and "
-        "launches nothing. Pinned memory reaches 13.4 GB/s on such a link."
+        "1.00 MB a step is copied to the device from memory that is not pinned, at 10.5 GB/s. The host waits 100 µs "
+        "and launches nothing. Pinned memory reaches 13.4 GB/s on such a link."
     )
     assert found.evidence == {
         "bytes_per_step": MB,
@@ -77,14 +77,14 @@ def test_a_wait_for_what_was_queued_before_is_told_apart_where_it_is_most_of_it(
     facts = facts_of(stepped(computed(0, took=kernel_us, delay=2), sent(12, MB, took=130, copied=60), computed(165)))
     (found,) = find(facts)
     assert found.evidence["waited_for_earlier_work_ns_per_step"] == before_us * 1_000
-    queued = f"130 µs, {before_us}.0 µs of it until the device has done what was queued before, and launches"
+    queued = f"130 µs, {before_us}.0 µs of it for work queued before, and launches"
     assert (queued in found.message) == (before_us >= 65)
 
 
 def test_data_sent_on_a_stream_of_their_own_would_cost_less_still():
     facts = facts_of(stepped(sent(10, 2 * MB, took=120), computed(150, took=140), length=310))
     (found,) = find(facts)
-    assert "on a stream of its own" in found.message
+    assert "on its own stream" in found.message
 
 
 def test_the_line_is_that_of_the_copy():

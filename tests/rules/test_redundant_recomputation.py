@@ -76,8 +76,8 @@ def test_a_function_that_does_nothing_else_is_named_where_it_is_called():
     (found,) = find(facts_with(AGAIN))
     assert lines(found) == [30, 5, 6]
     assert found.message == (
-        "2 operators a step compute again what the same step has computed of the same inputs, first at this line too, "
-        "called from line 5 and line 6."
+        "2 operators a step compute again what the same step has already computed from the same inputs, first at this "
+        "line too, called from line 5 and line 6."
     )
     assert found.evidence == {"operators_per_step": 2}
 

@@ -61,8 +61,8 @@ def test_each_step_leaves_what_the_collector_frees_in_the_end():
     assert found.peak_fraction == pytest.approx(3 * SIZE / (4 * SIZE + 1000))
     assert (found.count, found.grows) == (1, False)
     assert found.evidence == {"bytes_per_step": SIZE, "steps_with_garbage": 4}
-    assert "Each step leaves 200 kB in tensors" in found.message
-    assert "up to 600 kB waited for it" in found.message
+    assert "200 kB a step stays in tensors" in found.message
+    assert "Up to 600 kB waited for it" in found.message
 
 
 def test_a_collection_within_the_steps_bounds_what_waits():

@@ -52,7 +52,8 @@ def test_the_call_the_copy_and_the_wait_vanish():
     assert set(facts.lines.site[found.rows]) == {5}
     assert found.evidence == {"bytes_per_step": MB, "host_ns_per_step": 120_000}
     assert found.message == (
-        "1 tensor a step, 1.00 MB, sent to the device as in the step before, unchanged: 120 µs of the host's time."
+        "1 tensor a step is sent to the device unchanged, as in the step before: "
+        "1.00 MB, and 120 µs of the host's time."
     )
     assert predict_saving(facts, found.edit).fraction == pytest.approx(120 / 400, abs=0.01)
 

@@ -62,7 +62,7 @@ def test_a_list_of_losses_keeps_one_graph_more_each_step():
     assert found.count == 1
     assert found.size_bytes == 3500
     assert found.evidence == {"nodes_per_step": 7, "nodes": 35, "tensors_per_step": 1}
-    assert "`losses` keeps 1 tensor with an autograd graph more each step" in found.message
+    assert "`losses` keeps 1 tensor more with an autograd graph each step" in found.message
     assert "`x.detach()`" in found.fix
 
 
@@ -174,8 +174,8 @@ def test_a_list_and_a_sum_of_the_same_losses_are_one_finding():
     total = sharing("total", SUM, LONGER, "history", [7 * n for n in range(1, 6)])
     (found,) = find(living(history, total))
     assert found.message == (
-        "`total` keeps a longer autograd graph each step (8 backward nodes a step, 40 by now); memory grows by 4.00 kB "
-        "a step in autograd nodes. The same graphs hang on `history`: nothing is freed until each lets go."
+        "Memory grows by 4.00 kB a step in autograd nodes. `total` keeps a longer autograd graph each step (8 backward "
+        "nodes a step, 40 by now). The same graphs hang on `history`: nothing is freed until all of them let go."
     )
     assert [found.location.line, *(place.line for place in found.also)] == [12, 9]
     assert "`total += x.detach()`" in found.fix
@@ -244,7 +244,7 @@ def test_memory_grows_as_the_allocator_says_and_its_lines_are_named():
     samples = tuple(LiveSample(n - 1, (LiveHolder("losses", APPEND, n, 7 * n, 4 * n, n),)) for n in range(1, 6))
     (found,) = find(facts_of(events, live=samples, callsites=sites))
     assert found.size_bytes == 4096
-    assert "memory grows each step: tensors by 4.10 kB, autograd nodes by 3.50 kB." in found.message
+    assert "Memory grows each step: tensors by 4.10 kB, autograd nodes by 3.50 kB." in found.message
     assert [place.line for place in found.also] == [30]
 
 
@@ -252,7 +252,7 @@ def test_memory_grows_as_the_allocator_says_and_its_lines_are_named():
 def test_the_growth_is_no_less_than_the_nodes_take(bytes_each, size):
     (found,) = find(living(held("losses", APPEND, LIST, bytes_each=bytes_each)))
     assert found.size_bytes == size
-    assert ("memory grows" in found.message) == (size > 0)
+    assert ("Memory grows" in found.message) == (size > 0)
 
 
 def test_three_samples_are_too_few_to_tell():

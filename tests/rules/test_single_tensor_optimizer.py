@@ -70,9 +70,9 @@ def test_calls_are_paid_once_instead_of_once_for_each_operator_of_a_parameter():
 def test_of_several_updates_in_a_step_the_time_of_all_is_told_as_all_are_saved():
     (one,) = find(facts_of(steps_of(lambda at: update(at + 10))))
     (two,) = find(facts_of(steps_of(lambda at: [*update(at + 10), *update(at + 110)], 200)))
-    assert one.message == "SGD runs 18 operators a step, about 3 for each of 6 parameters, and takes 70.0 µs."
+    assert one.message == "SGD takes 70.0 µs: it runs 18 operators a step, about 3 for each of 6 parameters."
     assert two.message == (
-        "SGD runs 36 operators a step, about 3 for each of 6 parameters in each of its 2 updates, and takes 140 µs."
+        "SGD takes 140 µs: it runs 36 operators a step, about 3 for each of 6 parameters in each of its 2 updates."
     )
     assert (two.count, two.spent_ns) == (36, 140_000)
 

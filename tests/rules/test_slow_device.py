@@ -19,8 +19,8 @@ def told(**more):
 def test_heat_is_told_with_the_clock():
     (found,) = told(clock=1485, reasons=HEAT)
     assert found.message == (
-        "GPU 0 (NVIDIA H100) runs 25 % below its highest clock of 1980 MHz in 100 % of the busy looks, held back by "
-        "heat, by its driver."
+        "GPU 0 (NVIDIA H100) runs 25 % below its highest clock, 1980 MHz, in 100 % of the busy looks. What holds it "
+        "back: heat, by its driver."
     )
     assert found.run_ns == pytest.approx(20 * S * 0.25)
     assert found.run_uncertainty == 1.0

@@ -27,7 +27,7 @@ def recording(
 def test_a_strided_addition_at_a_quarter_of_the_rate_is_found():
     facts = recording(961.6)
     (one,) = found(slow_elementwise, facts)
-    assert "25 % of the memory's rate: the kernel loads single elements" in one.message
+    assert "25 % of the memory's rate. The kernel loads single elements" in one.message
     assert "layout" in one.fix
     assert saved(facts, one) > 0.5
 

@@ -414,7 +414,7 @@ def formatted(site: CallSite, picks: bool = True) -> list[Suspicion]:
 
 def test_text_made_of_a_tensor_goes_up_to_the_next_line():
     (found,) = formatted(FORMATTED)
-    assert found.message.startswith("Text is made of tensors here, number by number: 129 operators a step, 150 µs.")
+    assert found.message.startswith("Tensors are made into text here, number by number: 129 operators a step, 150 µs.")
     assert found.location is not None
     assert found.location.line == 21
     assert found.edit is not None

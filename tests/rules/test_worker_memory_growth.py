@@ -102,7 +102,7 @@ def test_a_list_of_objects_is_found_where_it_is_filled():
 def test_one_worker_is_one():
     (found,) = find(growing(worker([20, 24, 28, 32]), workers=1))
     assert found.message.startswith("1 worker copies the memory that it reads")
-    assert "; the worker's own memory grew by 12.6 MB in 6 batches" in found.message
+    assert ". The worker's own memory grew by 12.6 MB in 6 batches" in found.message
 
 
 def test_a_step_of_two_batches_adds_twice_as_much():

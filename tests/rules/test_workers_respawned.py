@@ -147,7 +147,7 @@ def test_epochs_longer_than_the_recording_are_told_by_the_workers_accounts():
         "epoch_ns": 1000 * MILLION,
     }
     assert len(found.rows) == 4
-    assert "252 ms until the first batch" in found.message
+    assert "The first batch comes after 252 ms" in found.message
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ def test_the_rows_that_meet_zeros_are_left_out():
     assert [found.location.line, *(place.line for place in found.also)] == [6, 5]
     assert found.evidence == {"zero_share": 0.75, "rows": 400}
     assert found.message == (
-        "1 operator a step computes 400 rows, of which 75 % are multiplied by exact zeros here, and nothing else takes "
-        "them."
+        "1 operator a step computes 400 rows, but 75 % of them are multiplied by exact zeros here, and nothing else "
+        "uses them."
     )
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.45, abs=0.06)
 

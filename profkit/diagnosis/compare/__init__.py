@@ -23,6 +23,7 @@ from profkit.diagnosis.compare.recorded import Recorded, find_recordings, read_r
 from profkit.diagnosis.compare.same_program import refuse_different_programs, refuse_same_recording
 from profkit.diagnosis.compare.settings import find_differences, same_settings
 from profkit.diagnosis.compare.step_times import compare_step_times
+from profkit.diagnosis.compare.trees import moved_tree
 
 _MOST_STEPS = 256
 """Steps of a side that are kept individually."""
@@ -57,6 +58,7 @@ def compare(before: Sequence[Recorded], after: Sequence[Recorded]) -> Comparison
         operators=operator_moves(before, after, step_ns, changed),
         lines=line_moves(before, after, step_ns, changed),
         findings=finding_moves(before, after),
+        tree=moved_tree(before, after),
     )
 
 

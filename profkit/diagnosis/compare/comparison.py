@@ -122,11 +122,35 @@ class FindingMove:
 
 
 @dataclass(frozen=True, slots=True)
+class MovedBranch:
+    """A part of both sides' icicles, with its nanoseconds per recorded step on each. ``begin`` and ``width`` are shares
+    of everything drawn."""
+
+    depth: int
+    name: str
+    begin: float
+    width: float
+    before_ns: int
+    after_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class MovedTree:
+    """Both sides' icicles as one, in the order of depth and place. ``levels`` names each depth, and ``of_device`` says
+    that they are times on the device."""
+
+    levels: tuple[str, ...]
+    of_device: bool
+    branches: tuple[MovedBranch, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """What differs between two recordings, or sets of recordings, as ``profkit compare --format json`` prints it.
 
     ``step_time`` has the verdict and the change. ``differences`` are those besides the program's work. ``operators``
-    and ``lines`` moved most, and ``findings`` says what became of each finding. Printing it shows the report.
+    and ``lines`` moved most, and ``findings`` says what became of each finding. ``tree`` has both sides' time by line,
+    operator and kernel, None if they cannot be laid side by side. Printing it shows the report.
     """
 
     before: Side
@@ -137,6 +161,7 @@ class Comparison:
     lines: tuple[Move, ...]
     findings: tuple[FindingMove, ...]
     schema: str = SCHEMA
+    tree: MovedTree | None = None
 
     @property
     def verdict(self) -> Verdict:

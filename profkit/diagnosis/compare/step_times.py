@@ -111,8 +111,8 @@ def _doings_of_the_machine(estimate: Estimate, machine: float, pages: float) -> 
     if pages:
         reasons.append(
             f"new pages of memory made the step {format_share(abs(math.expm1(pages)))} "
-            f"{'longer' if pages > 0 else 'shorter'}: malloc asks for more or fewer of them by chance; set "
-            "MALLOC_MMAP_THRESHOLD_=1073741824 and MALLOC_TRIM_THRESHOLD_=1073741824 for both sides to prevent that"
+            f"{'longer' if pages > 0 else 'shorter'}, by chance; to prevent that, set "
+            "MALLOC_MMAP_THRESHOLD_=1073741824 and MALLOC_TRIM_THRESHOLD_=1073741824 for both sides"
         )
     return reasons
 

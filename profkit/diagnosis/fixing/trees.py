@@ -68,8 +68,8 @@ def _check_size(tree: Tree) -> None:
         size += path.lstat().st_size
         if size > MOST_BYTES or number > MOST_FILES:
             raise UsageError(
-                f"{tree.root}: holds more than {format_bytes(MOST_BYTES)} or {MOST_FILES:,} files, too much to copy "
-                "for every run; run profkit in the program's own folder, or name data that it only reads with --link"
+                f"{tree.root}: holds more than {format_bytes(MOST_BYTES)} or {MOST_FILES:,} files, too much to "
+                "copy for every run; start in the program's own folder, or pass --link"
             )
 
 

@@ -75,8 +75,8 @@ def check_hole(facts: Facts) -> str | None:
         return None
     at_ns = int(start_ns[order][int(quiet_ns.argmax()) + 1]) - longest_ns
     return (
-        f"nothing was recorded for {format_time(longest_ns)}, {format_share(longest_ns / span_ns)} of the recording, "
-        f"from {format_time(at_ns)} on: the clock was set or the machine slept, so the step around it is too long"
+        f"nothing was recorded for {format_time(longest_ns)}, {format_share(longest_ns / span_ns)} of the "
+        f"recording, from {format_time(at_ns)} on: the machine slept or its clock was set"
     )
 
 

@@ -84,8 +84,8 @@ def check_history(facts: Facts) -> str | None:
     use = allocator.fullest
     if not any(one.has_history for one in allocator.devices):
         return (
-            "the memory snapshot holds no history: what is held at its moment is known, but neither the peak nor what "
-            "was freed (torch.cuda.memory._record_memory_history() records it)"
+            "the memory snapshot has no history: neither the peak nor what was freed is known "
+            "(torch.cuda.memory._record_memory_history() records it)"
         )
     if not is_notable(use.older_bytes, use.peak_bytes):
         return None
@@ -94,6 +94,6 @@ def check_history(facts: Facts) -> str | None:
     known = int(found.size_bytes[older & np.isin(found.stack, 0, invert=True)].sum())
     lines = f"; the lines of {format_bytes(known)} of it are known all the same" if known else ""
     return (
-        f"the history of the memory snapshot begins when {format_bytes(use.older_bytes)} were already held, because it "
-        f"was switched on late or has lost its beginning (max_entries): an earlier peak is not known{lines}"
+        f"the snapshot's history begins with {format_bytes(use.older_bytes)} already held, as it was switched on "
+        f"late or is full (max_entries): an earlier peak is not known{lines}"
     )

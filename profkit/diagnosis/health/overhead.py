@@ -28,8 +28,8 @@ def check_slowdown(facts: Facts) -> str | None:
     if longer >= (_NOTABLE_SPEEDUP if time.held_up_ns else _NOTABLE_WITH_DEVICE):
         whose = ". All times are of the recorded ones" if time.held_up_ns else ""
         return (
-            f"the steps without the profiler took {longer:.1f} times as long as the recorded ones: the machine was "
-            f"busy, or these steps were unlike the others{whose}"
+            f"the steps without the profiler took {longer:.1f} times as long as the recorded ones: the machine "
+            f"was busy, or they were unlike the others{whose}"
         )
     overhead = time.recorded_ns / time.unrecorded_ns - 1
     if overhead < _NOTABLE_SLOWDOWN_SHARE:
@@ -37,8 +37,8 @@ def check_slowdown(facts: Facts) -> str | None:
     excess_ns = (time.recorded_ns - time.unrecorded_ns) * facts.steps.measured_count
     if facts.overhead.total_ns < excess_ns / 2:
         return (
-            f"the recorded steps took {format_share(overhead)} longer than those without the profiler, more than its "
-            "own work explains: the machine was busy, or these steps were unlike the others"
+            f"the recorded steps took {format_share(overhead)} longer than others, beyond the profiler's own "
+            "work: the machine was busy, or they were unlike the others"
         )
     return f"recording made the steps {format_share(overhead)} slower: times of many small operators are overstated"
 

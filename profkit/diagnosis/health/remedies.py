@@ -17,12 +17,14 @@ _NUMPY = (
     "it after the loop."
 )
 _MEMORY = (
-    "Use smaller batches and accumulate their gradients, compute in bfloat16, or recompute activations "
-    "(`torch.utils.checkpoint`); evaluate under `torch.no_grad()`; keep no loss or output that carries a graph."
+    "Use smaller batches and accumulate their gradients, or compute in bfloat16. Recompute activations "
+    "(`torch.utils.checkpoint`), and evaluate under `torch.no_grad()`. Keep no loss or output that carries a "
+    "graph."
 )
 _NO_GRAPH = (
-    "The loss depends on no trainable parameter: look for `torch.no_grad()`, `.detach()`, `.item()` or `.numpy()` on "
-    "the way to it, for a tensor made anew from its values, and for parameters that are all frozen."
+    "The loss depends on no trainable parameter: look for `torch.no_grad()`, `.detach()`, `.item()` or "
+    "`.numpy()` on the way to it. A tensor made anew from its values, or parameters that are all frozen, have "
+    "the same effect."
 )
 _GRAPH_BEFORE = (
     "Something kept from step to step, such as a hidden state, still belongs to the previous step's graph: detach it "

@@ -74,8 +74,8 @@ def check_later(facts: Facts) -> str | None:
     if last_ns <= _LONGER_FACTOR * recorded_ns:
         return None
     return (
-        f"later steps take {format_time(last_ns)}, those around the recorded ones {format_time(recorded_ns)}: what the "
-        "program does later was not recorded (begin later with --at-step, or choose the moment with SIGUSR1)"
+        f"later steps take {format_time(last_ns)}, those around the recorded ones {format_time(recorded_ns)}: "
+        "record later ones with --at-step, or choose the moment with SIGUSR1"
     )
 
 
@@ -144,8 +144,8 @@ def check_waits(facts: Facts) -> str | None:
         return None
     times, first = format_count(int(unexplained.sum()), "time"), int(start_ns[unexplained].min())
     return (
-        f"the host waits {times}, {format_time(lost_ns)} in all and first {format_time(first)} into the recording, for "
-        "work of the GPU that was not recorded: the GPU seems idle meanwhile, but may not have been"
+        f"the host waits {times}, {format_time(lost_ns)} in all and first {format_time(first)} into the recording, "
+        "for unrecorded GPU work: the GPU may have been busy"
     )
 
 
@@ -157,10 +157,7 @@ def check_queued(facts: Facts) -> str | None:
     lost_ns = int(length_ns[length_ns >= LONG_PAUSE_NS].sum())
     if not is_notable(lost_ns, window_ns(facts)):
         return None
-    return (
-        f"the GPU seems idle for {format_time(lost_ns)} in which work is queued: it waits for something that was not "
-        "recorded, such as work that is missing here"
-    )
+    return f"the GPU seems idle for {format_time(lost_ns)} with work queued: it may wait for work that was not recorded"
 
 
 def check_nesting(facts: Facts) -> str | None:

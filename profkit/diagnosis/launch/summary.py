@@ -96,9 +96,8 @@ def _note_on(launch: Launch, relay: Relay) -> str:
     ranks = [launch.tables[at].identity.rank for at in relay.ranks]
     named = ", ".join(map(str, ranks[:_MOST_IN_A_NOTE])) + (" …" if len(ranks) > _MOST_IN_A_NOTE else "")
     return (
-        f"ranks {named} work on what they send each other, as in a pipeline with several stages on each rank or "
-        "with a varying number of micro-batches: how much of their waiting is its bubble is unknown, so none of "
-        "them is called late for it"
+        f"ranks {named} look like a pipeline with several stages a rank or varying micro-batches: its bubble is "
+        "unknown, so none is called late for it"
     )
 
 

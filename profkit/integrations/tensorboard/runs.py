@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from urllib.parse import quote, unquote, urlencode
 
 from profkit.core.errors import UnreadableInput
@@ -18,6 +19,7 @@ from profkit.run.directory import DIAGNOSIS_FILE
 
 NAME = "profkit"
 """The tab's, in addresses and on the page."""
+_INTERPRETER = re.compile(r"(?:.*/)?(?:python[\d.]*|torchrun)")
 _MOST_RUNS = 500
 _MOST_FOLDERS = 20_000
 """The rest of a larger log directory is ignored."""
@@ -27,11 +29,13 @@ _CLOCK_NS = 2_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run in the tab's list. The client asks for ``id`` and shows ``name``. ``step_ns`` is None without steps;
-    ``worst`` is empty without findings to act on."""
+    """A run in the tab's list. The client asks for ``id`` and shows ``name``. Runs of one ``program`` are grouped; it
+    is empty for a trace from elsewhere. ``step_ns`` is None without steps; ``worst`` is empty without findings to act
+    on."""
 
     id: str
     name: str
+    program: str
     started: str
     verdict: str
     step_ns: int | None
@@ -127,6 +131,13 @@ def _age_ns(folder: Path) -> int:
         return 0
 
 
+def program_of(command: Sequence[str]) -> str:
+    """What was run, without the interpreter, folders and arguments: ``train.py``, or ``pkg.train`` after ``-m``."""
+    words = command[1:] if command and _INTERPRETER.fullmatch(command[0]) else command
+    named = words[1:] if words[:1] == ("-m",) else [PurePath(word).name for word in words]
+    return named[0] if named else ""
+
+
 def row_of(run: str, folder: Path) -> RunRow:
     """What the tab shows of a run, or the reason why its diagnosis cannot be read."""
     return _row(run, folder, _age_ns(folder))
@@ -138,7 +149,7 @@ def _row(run: str, folder: Path, age_ns: int) -> RunRow:  # noqa: ARG001  # a ne
     try:
         found = load_run_json(folder)
     except UnreadableInput as error:
-        return RunRow(run, name, "", printable(str(error)), None, 0.0, "")
+        return RunRow(run, name, "", "", printable(str(error)), None, 0.0, "")
     acted = notable(found.findings)
     largest = max((one.saving.fraction for one in acted if one.saving is not None), default=0.0)
     saving = max(largest, found.total.fraction if found.total is not None else 0.0)
@@ -147,6 +158,7 @@ def _row(run: str, folder: Path, age_ns: int) -> RunRow:  # noqa: ARG001  # a ne
     return RunRow(
         id=run,
         name=name,
+        program=printable(program_of(found.run.command)),
         started=printable(found.run.started or ""),
         verdict=verdict(found),
         step_ns=timing.unprofiled_step_time_ns or timing.step_time_ns,

@@ -13,6 +13,7 @@ from msgspec import Struct
 from profkit.core.units import format_count, format_time, pick_form
 from profkit.diagnosis.compare.comparison import Comparison, Move, Side
 from profkit.report.comparison import wording
+from profkit.report.html.changed_tree import draw_tree
 from profkit.report.html.drawing import percent
 from profkit.report.html.environment import asset, digest, template
 
@@ -64,6 +65,7 @@ def render_html(comparison: Comparison) -> str:
         sides=_sides(comparison),
         ticks=_ticks(_axis_ns(comparison)),
         findings=[wording.finding_note(move) for move in comparison.findings],
+        **draw_tree(comparison.tree, max(comparison.step_time.before_ns, comparison.step_time.after_ns)),
         lines=_rows(comparison.lines),
         operators=_rows(comparison.operators),
         facts=[("before", wording.side_facts(comparison.before)), ("after", wording.side_facts(comparison.after))],

@@ -76,6 +76,8 @@ _MOST_TICKS = 6
 """In 80 pixels a line of text fits every 16."""
 _LEAST_WIDTH = 0.3
 """Per cent of the width: a frame of three pixels is seen."""
+_MOST_NUMBERS = 8
+"""Of steps of four digits in 290 pixels."""
 _LEAST_LABEL = 9.0
 """Per cent of the width. A narrower branch has no room for a name."""
 
@@ -302,6 +304,21 @@ class Tick(Struct, frozen=True):
     text: str
 
 
+def column_labels(pictures: Pictures) -> list[Label]:
+    """The numbers of the steps below their columns, as many as fit a phone's screen."""
+    drawn = columns(pictures)
+    every = max(1, -(-len(drawn) // _MOST_NUMBERS))
+    return (
+        [
+            Label(round(column.x + column.width / 2, 3), str(step.number))
+            for at, (column, step) in enumerate(zip(drawn, pictures.steps, strict=True))
+            if at % every == 0
+        ]
+        if drawn
+        else []
+    )
+
+
 def column_ticks(pictures: Pictures) -> list[Tick]:
     """Round times up to the longest step, two to five of them."""
     longest = max((sum(step.parts) for step in pictures.steps), default=0)
@@ -471,10 +488,10 @@ class Levels(Struct, frozen=True):
     explained: str
 
 
-def explain_levels(pictures: Pictures) -> Levels:
-    known = [level for level in _LEVEL_HUES if level in pictures.levels and (level != "kernel" or pictures.of_device)]
-    time = "Time on the device" if pictures.of_device else "Time of operators on the main thread"
-    inner = "" if pictures.of_device else ", and what these call"
+def explain_levels(levels: Sequence[str], of_device: bool) -> Levels:
+    known = [level for level in _LEVEL_HUES if level in levels and (level != "kernel" or of_device)]
+    time = "Time on the device" if of_device else "Time of operators on the main thread"
+    inner = "" if of_device else ", and what these call"
     missing = "" if "module" in known else " No modules were recorded."
     title = f"Time by {', '.join(known[:-1])} and {known[-1]}" if len(known) > 1 else "Time by operator"
     return Levels(title, f"{time}. From the top: {'s, '.join(known)}s{inner}.{missing}")

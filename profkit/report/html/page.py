@@ -5,9 +5,10 @@ Its Content-Security-Policy allows only its own style sheet and script, by their
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from html import escape
+from itertools import groupby
 from typing import Any
 
 from jinja2 import Template
@@ -17,6 +18,7 @@ from profkit.core.units import format_count, format_share
 from profkit.diagnosis.verdict import conclude
 from profkit.findings.pictures import Pictures
 from profkit.findings.values import DeviceMemory, Diagnosis, VerdictKind, notable
+from profkit.report import memory_timeline as timeline
 from profkit.report import wording
 from profkit.report.account_wording import HEADER, account_rows, account_sentences
 from profkit.report.device import roofline as roofline_wording
@@ -27,7 +29,6 @@ from profkit.report.html.editor import link_to
 from profkit.report.html.environment import asset, digest, template
 from profkit.report.html.ranks import render_ranks
 from profkit.report.html.roofline import draw_roofline
-from profkit.report.memory_timeline import draw_timeline
 from profkit.report.run_wording import THE_RUN, phase_rows, run_line
 from profkit.report.wording import printable
 
@@ -129,8 +130,13 @@ def _of_device(diagnosis: Diagnosis, memory: DeviceMemory) -> dict[str, Any]:
     return {
         "title": wording.memory_title(diagnosis, memory),
         "figures": wording.memory_figures(memory),
-        "picture": Markup(draw_timeline(memory)),  # noqa: S704  # escapes what it shows
-        "parts": [(label, f"{size}, {share}") for label, size, share, _ in wording.memory_parts(memory)],
+        "picture": Markup(timeline.draw_timeline(memory)),  # noqa: S704  # escapes what it shows
+        "ticks": timeline.ticks(memory),
+        "span": timeline.span_note(memory),
+        "parts": [
+            (timeline.colour(label), label, f"{size}, {share}")
+            for label, size, share, _ in wording.memory_parts(memory)
+        ],
         "lines": wording.memory_lines(memory),
     }
 
@@ -147,6 +153,7 @@ def _pictures(diagnosis: Diagnosis, pictures: Pictures) -> dict[str, Any]:
         "run_curves": drawing.curves(diagnosis.whole_run),
         "columns": drawing.columns(pictures),
         "column_ticks": drawing.column_ticks(pictures),
+        "column_labels": drawing.column_labels(pictures),
         "stripes": drawing.stripes(pictures.lanes),
         "step_labels": drawing.step_labels(pictures),
         "marks": drawing.marks(diagnosis),
@@ -154,7 +161,7 @@ def _pictures(diagnosis: Diagnosis, pictures: Pictures) -> dict[str, Any]:
         "memory": drawing.memory(pictures),
         "step_ends": drawing.step_ends(diagnosis),
         "leaves": drawing.leaves(pictures),
-        "levels": drawing.explain_levels(pictures),
+        "levels": drawing.explain_levels(pictures.levels, pictures.of_device),
         "depths": 1 + max((one.depth for one in pictures.branches), default=-1),
         "tables": [(title, drawing.table(pictures, level)) for title, level in tables],
         "height": drawing.LANE_HEIGHT,
@@ -173,6 +180,15 @@ def render_frame(diagnosis: Diagnosis) -> str:
 def _pieces(line: str) -> list[tuple[bool, str]]:
     """A line of prose split at backticks, each piece with whether it is code."""
     return [(bool(at % 2), piece) for at, piece in enumerate(line.split("`")) if piece]
+
+
+def _blocks(lines: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Lines of prose, items of a list and code, each as far as they follow one another."""
+    return [(kind, list(same)) for kind, same in groupby(lines, _kind_of)]
+
+
+def _kind_of(line: str) -> str:
+    return "list" if line.startswith("- ") else "code" if line.startswith(" ") else "prose"
 
 
 @cache
@@ -194,5 +210,6 @@ def _template() -> Template:
         "account_rows": account_rows,
         "whisker": drawing.whisker,
         "pieces": _pieces,
+        "blocks": _blocks,
     }
     return template("report.html.j2", filters)

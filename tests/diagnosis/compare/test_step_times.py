@@ -127,7 +127,7 @@ def test_time_for_new_pages_may_be_chance_and_is_stated() -> None:
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.low == pytest.approx(math.expm1(-LEAST_HALF_WIDTH))
     (reason,) = found.reasons
-    assert reason.startswith("new pages of memory made the step 20 % longer: malloc asks for more or fewer of them")
+    assert reason.startswith("new pages of memory made the step 20 % longer, by chance; to prevent that, set MALLOC_")
 
 
 def test_a_change_beyond_the_time_for_new_pages_is_reported() -> None:

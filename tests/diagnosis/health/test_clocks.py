@@ -52,8 +52,8 @@ def test_a_gap_longer_than_the_rest_of_the_recording_is_reported():
     events = [op("aten::mul", at, 10) for at in (0, 100, 60_000_000, 60_000_100)]
     notes = check_recording(facts_of([*events, python("train.py(1): main", 0, 60_000_200)]))
     assert (
-        "nothing was recorded for 60.0 s, 100 % of the recording, from 110 µs on: the clock was set or the machine "
-        "slept, so the step around it is too long" in notes
+        "nothing was recorded for 60.0 s, 100 % of the recording, from 110 µs on: the machine slept or its "
+        "clock was set" in notes
     )
 
 

@@ -79,8 +79,8 @@ def test_a_wait_for_unrecorded_work_is_reported():
     later = [{**event, "ts": event["ts"] + 1000} for event in launched(5)]
     (note,) = notes_of(runtime("cudaStreamSynchronize", 20, 900), *later)
     assert note == (
-        "the host waits 1 time, 900 µs in all and first 20.0 µs into the recording, for work of the GPU that was not "
-        "recorded: the GPU seems idle meanwhile, but may not have been"
+        "the host waits 1 time, 900 µs in all and first 20.0 µs into the recording, for unrecorded GPU work: "
+        "the GPU may have been busy"
     )
 
 

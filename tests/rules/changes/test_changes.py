@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -254,3 +255,12 @@ def test_a_file_that_was_edited_since_is_left_alone():
 def test_a_hostile_file_is_refused(text):
     with pytest.raises(Refused):
         changed("retained-graph", text)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [("redundant_allreduce", "_TWICE"), ("redundant_recomputation", "_EACH_STEP"), ("unused_gradients", "_NAMED")],
+)
+def test_what_a_change_looks_for_in_a_fix_is_what_the_rule_says(change, words):
+    said = getattr(importlib.import_module(f"{room.__name__}.{change}"), words)
+    assert said in " ".join((Path(room.__file__).parent.parent / f"{change}.py").read_text().replace('"\n', "").split())
