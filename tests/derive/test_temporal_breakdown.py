@@ -1,4 +1,5 @@
 """The device's time as HolisticTraceAnalysis divides it (0.5.0, ``get_temporal_breakdown``), on its own test traces.
+``python -m tests.derive.hta`` prints both for a checkout of HTA.
 
 Both take the union of all streams from the first kernel to the last, and kernels that communicate apart. The expected
 shares are those that HTA itself prints with ``include_last_profiler_step=True``. They agree where the file's times are
@@ -15,24 +16,13 @@ others. The table of a step divides the time in which no stream works. So the tw
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from profkit.derive.facts import Facts
-from profkit.derive.timeline.intervals import union
 from profkit.diagnosis.pipeline import read_facts
-from profkit.trace.events import Bools, Category
-
-_MOST_CUT_NS = 2_000
-
-
-def _shares(facts: Facts, chosen: Bools) -> tuple[float, float]:
-    """The shares of the time, from the first of the chosen work to the last, that are idle and that compute."""
-    events, work, own = facts.trace.events, facts.launches.work[chosen], facts.device.collective[chosen]
-    busy = union(events.start_ns[work], events.ends_of(work))
-    span_ns = int(busy.end_ns[-1] - busy.start_ns[0])
-    kernels = work[~own & (events.category[work] == Category.KERNEL)]
-    return 1 - busy.total_ns / span_ns, union(events.start_ns[kernels], events.ends_of(kernels)).total_ns / span_ns
+from tests.derive.hta import MOST_CUT_NS, compare, shares
 
 
 @pytest.mark.parametrize(
@@ -45,7 +35,7 @@ def _shares(facts: Facts, chosen: Bools) -> tuple[float, float]:
 )
 def test_the_shares_are_those_of_hta(corpus, file, idle, computing):
     facts = read_facts(corpus / file)
-    assert _shares(facts, np.ones(len(facts.launches.work), dtype=bool)) == pytest.approx(
+    assert shares(facts, np.ones(len(facts.launches.work), dtype=bool)) == pytest.approx(
         (idle / 100, computing / 100), abs=0.0002
     )
 
@@ -58,11 +48,25 @@ def test_hta_cuts_kernels_to_whole_microseconds(corpus, file, idle):
     facts = read_facts(corpus / file)
     events, work = facts.trace.events, facts.launches.work
     span_ns = int(events.ends_of(work).max() - events.start_ns[work].min())
-    exact, _ = _shares(facts, np.ones(len(work), dtype=bool))
-    assert exact < idle / 100 <= exact + len(work) * _MOST_CUT_NS / span_ns
+    exact, _ = shares(facts, np.ones(len(work), dtype=bool))
+    assert exact < idle / 100 <= exact + len(work) * MOST_CUT_NS / span_ns
 
 
 def test_hta_leaves_out_kernels_without_a_launch(corpus):
     facts = read_facts(corpus / "kineto" / "recsys_graphed_v100.json.gz")
-    assert _shares(facts, facts.launches.call >= 0) == pytest.approx((0.0694, 0.6912), abs=0.0002)
-    assert _shares(facts, np.ones(len(facts.launches.work), dtype=bool))[0] == pytest.approx(0.0366, abs=0.0002)
+    assert shares(facts, facts.launches.call >= 0) == pytest.approx((0.0694, 0.6912), abs=0.0002)
+    assert shares(facts, np.ones(len(facts.launches.work), dtype=bool))[0] == pytest.approx(0.0366, abs=0.0002)
+
+
+def test_the_command_says_how_the_figures_agree(corpus, tmp_path):
+    """Two of HTA's test traces lie in the corpus under other names; the rest is left out."""
+    for file, name in (
+        ("recsys_eager_a100", "trace_diff/control/control"),
+        ("recsys_graphed_v100", "trace_diff/test/test"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / f"{name}.json.gz").symlink_to(corpus / "kineto" / f"{file}.json.gz")
+    assert [(Path(name).stem, how) for name, _, _, how in compare(tmp_path)] == [
+        ("control.json", "the same"),
+        ("test.json", "the same without kernels whose launch is not in the file"),
+    ]
