@@ -19,11 +19,13 @@ from msgspec import Struct
 from profkit.derive.facts import Facts, derived_once
 from profkit.trace.events import Category, Rows
 
-_VLLM = re.compile(r"execute_(?:\d+_)?context_(\d+)\(([^)]*)\)_generation_(\d+)\(([^)]*)\)")
-_SGLANG = re.compile(r"step\[(\w+) bs=(\d+)(?: toks=(\d+))?\]")
-_TENSORRT = re.compile(r"_forward_step(?: \d+)?: (\d+) ctx reqs, (?:(\d+) ctx tokens, )?(\d+) gen reqs")
-_SUM = re.compile(r"(sqsq|sqsk|sq|sk)(\d+)")
-_PLAIN = re.compile(r"(\d+)(?:_\d+)?")
+_VLLM = re.compile(r"execute_(?:\d{1,12}_)?context_(\d{1,12})\(([^)]*)\)_generation_(\d{1,12})\(([^)]*)\)")
+_SGLANG = re.compile(r"step\[(\w+) bs=(\d{1,12})(?: toks=(\d{1,12}))?\]")
+_TENSORRT = re.compile(
+    r"_forward_step(?: \d{1,12})?: (\d{1,12}) ctx reqs, (?:(\d{1,12}) ctx tokens, )?(\d{1,12}) gen reqs"
+)
+_SUM = re.compile(r"(sqsq|sqsk|sq|sk)(\d{1,12})")
+_PLAIN = re.compile(r"(\d{1,12})(?:_\d{1,18})?")
 """The tokens, and the sum of their squares."""
 
 

@@ -24,6 +24,7 @@ from tests.traces import Json, annotation, facts_of, kernel, memcpy, op, python,
         ),
         ("execute_context_1(888_788544)_generation_0(0_0)", Step(1, 0, 888, 0)),
         ("execute_model", None),
+        (f"execute_context_{'9' * 5000}(1)_generation_0(0)", None),
         ("step[DECODE bs=32]", None),
     ],
 )
