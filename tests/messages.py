@@ -1,4 +1,4 @@
-"""All that the rules and the diagnosis say, sentence by sentence as their text lists it, for a reader with fresh eyes.
+"""All that the rules, the diagnosis and the reports say, sentence by sentence, for fresh eyes.
 
     python -m tests.messages
 
@@ -17,7 +17,7 @@ import profkit
 
 _PACKAGE = Path(profkit.__file__).parent
 RULES = _PACKAGE / "rules"
-_OTHERS = ("diagnosis", "patterns", "memory_planner")
+_OTHERS = ("collect", "derive", "diagnosis", "patterns", "memory_planner", "report", "cli")
 _END = re.compile(r"(?<=[.?!])\s+|\n")
 _FILLED = "…"
 _LEAST_WORDS = 4
@@ -36,13 +36,13 @@ class Sentence(NamedTuple):
 
 
 def sentences() -> list[Sentence]:
-    """Of all rules and of what judges beside them, the longest first."""
+    """Of all rules and of what speaks beside them, the longest first."""
     files = [path for room in (RULES, *(_PACKAGE / one for one in _OTHERS)) for path in sorted(room.rglob("*.py"))]
     return sorted((one for path in files for one in _of_file(path)), reverse=True)
 
 
 def of_rule(sentence: Sentence) -> bool:
-    """Whether a rule says it, not what judges beside the rules."""
+    """Whether a rule says it, not what speaks beside the rules."""
     return "/" not in sentence.where
 
 

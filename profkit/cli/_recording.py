@@ -66,8 +66,8 @@ _OPTIONS = (
         type=click.Choice((BEST_SIGNAL, *SIGNALS)),
         default=BEST_SIGNAL,
         show_default=True,
-        help="What ends a step of a program: `step()` of a profkit.profile, the optimizer's step, a batch "
-        "of the outermost DataLoader, a backward pass, a call of the model, a new pass over the DataLoader.",
+        help="What ends a step of a program: `step()` of a profkit.profile, the optimizer's step, or a batch of the "
+        "outermost DataLoader. Else a backward pass, a call of the model, or a new pass over the DataLoader.",
     ),
     click.option(
         "--at-step",

@@ -128,9 +128,9 @@ def _pipeline_lines(launch: LaunchSummary) -> list[str]:
     mean_ns = sum(one.worked_ns for one in worst.stages) / len(worst.stages)
     idle, even = format_share(worst.idle_fraction), format_share(worst.even_fraction)
     text = (
-        f"{who} takes {batches} a step: a stage is idle for {idle} of it, waiting for the stages before or after "
-        f"it (with equal stages: {even}); rank {longest.rank} works longest, {format_time(longest.worked_ns)} "
-        f"against {format_time(mean_ns)} for the mean stage"
+        f"{who} takes {batches} a step. A stage waits for the stages before or after it for {idle} of it (with equal "
+        f"stages: {even}). Rank {longest.rank} works longest, {format_time(longest.worked_ns)} against "
+        f"{format_time(mean_ns)} for the mean stage"
     )
     return [text]
 

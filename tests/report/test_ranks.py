@@ -92,8 +92,8 @@ def test_the_idle_time_of_the_most_idle_pipeline_is_stated_with_its_stage(launch
     lines = launch_lines(replace(launch, ranks=late))
     assert [line[:6] for line in lines] == ["8 rank", "Rank 8", "Rank 7", "2 pipe", "Commun"]
     assert lines[3] == (
-        "2 pipelines; the one of ranks 0, 1 takes 4 micro-batches a step: a stage is idle for 25 % of it, waiting for "
-        "the stages before or after it (with equal stages: 20 %); rank 1 works longest, 80.0 ms against 60.0 ms for "
+        "2 pipelines; the one of ranks 0, 1 takes 4 micro-batches a step. A stage waits for the stages before "
+        "or after it for 25 % of it (with equal stages: 20 %). Rank 1 works longest, 80.0 ms against 60.0 ms for "
         "the mean stage"
     )
 

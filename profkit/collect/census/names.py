@@ -166,8 +166,8 @@ class Census:
         if not self._cut_short:
             return ""
         return (
-            f"{_MAX_OBJECTS:,} objects were looked at below the program's names, and no more, in {self._cut_short} of "
-            f"{self.taken} censuses: names far from the step are left out"
+            f"no more than {_MAX_OBJECTS:,} objects were looked at in {self._cut_short} of {self.taken} censuses: "
+            "names far from the step are left out"
         )
 
     @property

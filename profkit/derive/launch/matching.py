@@ -51,8 +51,8 @@ _MOST_SHIFTED = 20_000
 """Longer sequences are not tried at every place, which would take a second."""
 _KEY_SPAN = 1 << 48
 _CONTRADICTION = (
-    "their times contradict each other: collectives end on one rank before they have begun on others, "
-    "whatever the clocks, so what the ranks did together is not compared"
+    "their times contradict each other, so the ranks are not compared: whatever the clocks, collectives end on one "
+    "before they have begun on others"
 )
 
 
