@@ -35,10 +35,9 @@ more workers do not help.
 
 If one line of the program takes half of a batch's time itself, with each batch ready the step would be a fifth
 shorter, and the step without that line's function shorter by as much as workers give back on this machine, a finding
-names that line. Its saving is that of the requests without the function: the most that a cheaper way can give back. Its
-range reaches down to the line alone. If the saving is twice what workers would give back on a machine without other
-programs, they are not advised at all. If workers gain
-nothing and several lines together take most of it, the finding names the line that calls them, without a price. If
+names that line. Its saving is that of the requests without the function: the most that a cheaper way can give back. If
+that is twice what workers would give back on a machine without other programs, they are not advised at all. If workers
+gain nothing and several lines together take most of it, the finding names the line that calls them, without a price. If
 each batch comes from an iterator of its own, which first orders the whole set anew, the saving is that of the requests
 without the order, and of freeing it after them.
 
@@ -118,7 +117,7 @@ _CLEARLY_MORE = 2.0
 it would give back as much; twice is more than the uncertainty of either."""
 _UNCERTAINTY_SEEN = 0.2
 """Of what is recorded and needs no model: an order of half a million samples drives the model's data out of the caches,
-so that the rest of the step takes half as long without it (2.5 ms instead of 4; AMD EPYC)."""
+so that the rest of the step takes 2.5 ms without it instead of 4 (AMD EPYC)."""
 _MOST_OF_AN_ORDER = 2
 """Batches. Of an order that is hardly longer than what is used of it, little is thrown away."""
 _HICCUP = 0.8
@@ -325,22 +324,20 @@ def _making(facts: Facts, loading: _Loading, least: float) -> _Making | None:
         known = hot.name, hot.fraction, places[0], hot.line.fraction, ""
     else:
         return None
-    saved = replay(facts, _without_part(facts, loading, known[1])).fraction
-    if saved < max(least, _WORTH) or replay(facts, remove(loading.rows)).fraction < _LEAST_SHARE:
-        return None
-    alone = replay(facts, _without_part(facts, loading, known[3])).fraction
-    off = max(_UNCERTAINTY, 1 - alone / saved)  # what else the function does may have to stay
-    return _Making(*known, _without_part(facts, loading, known[1], off), saved)
+    edit = _without_part(facts, loading, known[1])
+    saved = replay(facts, edit).fraction
+    is_told = saved >= max(least, _WORTH) and replay(facts, remove(loading.rows)).fraction >= _LEAST_SHARE
+    return _Making(*known, edit, saved) if is_told else None
 
 
-def _without_part(facts: Facts, loading: _Loading, share: float, off: float = _UNCERTAINTY) -> Edit:
+def _without_part(facts: Facts, loading: _Loading, share: float) -> Edit:
     """The requests if that share of making a batch is gone. Workers then are ready the sooner."""
     kept_share = 1 - share
     if loading.workers:
         still_ns = loading.batch_ns * kept_share / loading.workers - loading.rest_ns
         kept_share = min(max(still_ns, _handing_over_ns(facts, loading.rows)) / max(loading.wait_ns, 1.0), 1.0)
     kept = (facts.trace.events.duration_ns[loading.rows] * kept_share).astype(np.int64)
-    return shrink(loading.rows, kept, off)
+    return shrink(loading.rows, kept, _UNCERTAINTY)
 
 
 def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Making, by_workers: float) -> Suspicion:

@@ -139,14 +139,6 @@ def test_a_line_that_takes_most_of_a_batch_itself_leads_with_the_price_of_its_fu
     assert found.edit.kept_ns.tolist() == pytest.approx([8_000] * 4, abs=1)
 
 
-@pytest.mark.parametrize(("line_us", "others_us", "off"), [(26, 6, 0.3), (20, 10, 1 / 3)])
-def test_the_range_of_the_price_reaches_down_to_the_line_alone(line_us, others_us, off):
-    """Its function gives back 32 µs or 30, the line alone 26 or 20."""
-    (found,) = dominating(line_us, others_us)
-    assert found.edit is not None
-    assert found.edit.uncertainty == pytest.approx(off)
-
-
 @pytest.mark.parametrize(("line_us", "priced"), [(20, True), (19.6, False)])
 def test_where_workers_gain_nothing_a_line_leads_from_half_of_a_batch_on(line_us, priced):
     assert [one.edit is not None for one in dominating(line_us)] == [True] * priced
