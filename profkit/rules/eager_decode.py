@@ -54,7 +54,7 @@ _FIXES = {
 }
 _OF_A_LOOP = (
     "Give the cache a fixed size and replay one graph for each token: `cache_implementation='static'` for `generate` "
-    "in transformers; in your own loop write keys and values into buffers of full length, and call the model under "
+    "in transformers. In your own loop write keys and values into buffers of full length, and call the model under "
     '`torch.compile(mode="reduce-overhead")`.'
 )
 

@@ -68,13 +68,13 @@ _FIXES = {
 _MOSTLY = 0.5
 """Of the idle time: more of it lies within steps than between them."""
 _WHOLE = (
-    "Capture the whole step as one graph, not a graph for each piece between two calls of attention: vLLM does so with "
-    "`cudagraph_mode` `FULL` or `FULL_AND_PIECEWISE`, if the attention backend allows it; in your own code break the "
+    "Capture the whole step as one graph, not a graph for each piece between two calls of attention. vLLM does so with "
+    "`cudagraph_mode` `FULL` or `FULL_AND_PIECEWISE`, if the attention backend allows it. In your own code break the "
     "graph nowhere."
 )
 _FIX = (
-    "Launch the next replay before you handle the tokens of the last one: keep the chosen tokens on the device as the "
-    "next inputs, write inputs into fixed buffers, and make text, statistics and schedules while the device works."
+    "Launch the next replay before you handle the tokens of the last one. Keep the chosen tokens on the device as the "
+    "next inputs, and write inputs into fixed buffers. Make text, statistics and schedules while the device works."
 )
 _WHAT = (
     (re.compile(r"detoken|decode_text|tokenizer|batch_decode|convert_ids", re.IGNORECASE), "turns tokens into text"),

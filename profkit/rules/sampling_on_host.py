@@ -78,8 +78,8 @@ def sampling_on_host(facts: Facts) -> Suspicions:
     size = int(facts.trace.events.size_bytes[found.copies].sum() / facts.steps.measured_count)
     spent = spent_per_step_ns(facts, found.operators)
     yield Suspicion(
-        message=f"The next token is drawn on the host: {format_bytes(size)} of scores a step are copied there, and "
-        f"operators that sort and draw run there {times_a_step(facts, found.operators)}, for {format_time(spent)}.",
+        message=f"The next token is drawn on the host: {format_bytes(size)} of scores a step are copied there. "
+        f"Operators that sort and draw run there {times_a_step(facts, found.operators)}, for {format_time(spent)}.",
         fix="Draw on the device, and copy the chosen tokens only: leave out `.cpu()` before `topk`, `softmax` and "
         "`multinomial`. In an engine use its own sampling parameters instead of a logits processor in Python.",
         rows=found.operators,

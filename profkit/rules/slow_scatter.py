@@ -84,7 +84,7 @@ def slow_scatter(facts: Facts) -> Suspicions:
     sorted_first, (numbers, places) = _is_sorted(facts, slow.worst), _crowd(slow.worst.call)
     yield Suspicion(
         message=f"{format_count(slow.count, 'scattered sum')} a step {pick_form(slow.count, 'takes', 'take')} "
-        f"{format_time(slow.taken_ns)} at {format_share(slow.share)} of the memory's rate: {numbers:,} numbers are "
+        f"{format_time(slow.taken_ns)} at {format_share(slow.share)} of the memory's rate. {numbers:,} numbers are "
         f"added up in {places:,} places, and "
         + (
             "the indices are sorted first in every step."
@@ -152,5 +152,5 @@ def _fix(facts: Facts, point: Point, sorted_first: bool) -> str:
         return text + "With so few places a product with a one-hot matrix adds them up without waiting."
     return text + (
         "Sort the index once, if it stays the same, and sum runs with `torch.segment_reduce` (or torch_scatter's "
-        "`segment_csr`); add up parts of each place first; or keep padding out of the index."
+        "`segment_csr`). Or add up parts of each place first, or keep padding out of the index."
     )
