@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from profkit.diagnosis.catalogue import scenario_names
 from profkit.rules import all_rules
 from tests.field_studies import LOW_UTILISATION, PROBLEMS, PROGRAMS, Cause, reported, share_covered
 from tests.field_studies.__main__ import judge
+from tests.field_studies.savings import REPAIRS, Repair
 
 PLAYED = [cause for cause in (*LOW_UTILISATION, *PROBLEMS) if callable(cause.shown_by)]
 WATCHED = [
@@ -36,6 +39,14 @@ def test_each_cause_has_rules_and_something_that_shows_it(cause: Cause):
 @pytest.mark.parametrize("cause", PLAYED, ids=lambda cause: cause.name)
 def test_what_only_a_driver_shows_is_reported(cause: Cause):
     assert reported(cause.shown_by(), cause.rules) == list(cause.rules)
+
+
+@pytest.mark.parametrize("repair", REPAIRS, ids=lambda repair: repair.program)
+def test_each_repair_fits_its_program(repair: Repair):
+    text = (PROGRAMS / repair.program).read_text(encoding="utf-8")
+    assert [text.count(old) for old, _ in repair.changes] == [1] * len(repair.changes)
+    assert repair.rule in all_rules()
+    ast.parse(repair.repaired())
 
 
 @pytest.mark.slow
