@@ -83,7 +83,7 @@ def _key(branch: Branch) -> _Key:
     """A line keeps its key if lines are added above it, a generated kernel if the compiler numbers it anew."""
     if branch.source:
         return _LINE_NUMBER.sub("", branch.label), " ".join(branch.source.split())
-    return (parse_generated(branch.label) or branch.label,)
+    return (str(parse_generated(branch.label) or branch.label),)
 
 
 def _lay_out(parts: Mapping[_Key, _Part], depth: int, begin_ns: float, total_ns: float) -> Iterator[MovedBranch]:
