@@ -347,13 +347,13 @@ def _cost(finding: Finding) -> str:
 
 
 def _gain(finding: Finding) -> str:
-    """``would give back 43 % (30 to 50) of the step``."""
+    """``would save 43 % (30 to 50) of the step``."""
     saving = finding.saving
     if saving is None or (saving.time_ns <= 0 and saving.bytes <= 0):
         return "has a gain that was not measured"
     if saving.time_ns <= 0:
         return f"would free {format_bytes(saving.bytes)} of memory"
-    return f"would give back {_share_of(saving)}"
+    return f"would save {_share_of(saving)}"
 
 
 def _share_of(saving: Saving) -> str:

@@ -96,7 +96,7 @@ def test_memory_that_ran_out_is_told_by_who_asked_and_what_was_held():
 
 def test_the_largest_gain_comes_first_whether_fault_or_opportunity():
     assert text_of(finding("a", 0.2), chance("b", 0.5), chance("c", 0.3)) == (
-        "An opportunity would give back 50 % of the step: b at train.py:7; "
+        "An opportunity would save 50 % of the step: b at train.py:7; "
         "1 fault costs 20 % of the step: a at train.py:7"
     )
     assert text_of(finding("a", 0.5), chance("b", 0.2)) == "1 fault costs 50 % of the step: a at train.py:7"
@@ -105,7 +105,7 @@ def test_the_largest_gain_comes_first_whether_fault_or_opportunity():
 def test_a_fault_states_what_it_saves_beyond_the_opportunity_before_it():
     shared = finding("a", 0.2)
     assert text_of(chance("b", 0.5), replace(shared, saving=replace(shared.saving, beyond=0.04))) == (
-        "An opportunity would give back 50 % of the step: b at train.py:7; "
+        "An opportunity would save 50 % of the step: b at train.py:7; "
         "1 fault costs 20 % of the step (4.0 % beyond that): a at train.py:7"
     )
 
@@ -125,10 +125,10 @@ def test_several_faults_are_stated_with_their_joint_cost():
 @pytest.mark.parametrize(
     ("findings", "text"),
     [
-        ((chance("b", 0.5),), "No fault, but an opportunity would give back 50 % of the step: b at train.py:7"),
+        ((chance("b", 0.5),), "No fault, but an opportunity would save 50 % of the step: b at train.py:7"),
         (
             (chance("b", 0.5), chance("c", 0.4)),
-            "No fault, but 2 opportunities; the largest would give back 50 % of the step: b at train.py:7",
+            "No fault, but 2 opportunities; the largest would save 50 % of the step: b at train.py:7",
         ),
         (
             (replace(chance("b", 0.0, 3_000_000), severity=Severity.MEDIUM),),
@@ -222,7 +222,7 @@ def test_that_the_file_is_cut_off_comes_before_what_was_found():
 
 def test_with_an_obstacle_the_verdict_does_not_say_that_there_is_no_fault():
     found = conclude(diagnosis(chance("b", 0.5)), ["no steps were found"])
-    assert found.text == f"An opportunity would give back 50 % of the step: b at train.py:7; doubtful, as {NO_STEPS}"
+    assert found.text == f"An opportunity would save 50 % of the step: b at train.py:7; doubtful, as {NO_STEPS}"
     unpriced = replace(chance("b", 0.0), severity=Severity.MEDIUM, saving=None)
     found = conclude(diagnosis(unpriced), ["no steps were found"])
     assert found.kind is VerdictKind.FOUND, "a report with a finding has a verdict on it"

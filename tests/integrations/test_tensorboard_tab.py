@@ -97,6 +97,7 @@ def test_a_run_is_summarised_in_a_row(logdir: Path) -> None:
         (("python", "/a/train.py", "--lr", "1"), "train.py"),
         (("/usr/bin/python3.12", "-m", "pkg.train"), "pkg.train"),
         (("train.py",), "train.py"),
+        (("profkit", "diagnose", "cat-in-loop", "--variant=fix"), "cat-in-loop"),
         (("python",), ""),
         ((), ""),
     ],
@@ -377,7 +378,7 @@ def test_two_runs_are_compared_in_the_tab_on_small_and_large_screens(tmp_path: P
             tab.get_by_label(f"choose {variant}").check()
         root = tab.locator("html")
         assert root.evaluate("root => root.scrollWidth <= root.clientWidth")
-        assert tab.locator("body").evaluate("body => getComputedStyle(body).backgroundColor") == "rgb(23, 24, 27)"
+        assert tab.locator("body").evaluate("body => getComputedStyle(body).backgroundColor") == "rgb(22, 24, 27)"
         compare.click()
         compared = tab.frame_locator("iframe").locator("h1")
         assert compared.inner_text(timeout=60_000).startswith("Better: a step takes 4.11 ms instead of 57.1 ms")

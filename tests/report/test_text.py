@@ -224,7 +224,7 @@ def test_opportunities_alone_are_not_counted_as_faults(clean_diagnosis: Diagnosi
     chance = replace(leak, kind=Kind.OPPORTUNITY)
     text = render_text(replace(clean_diagnosis, findings=(chance,), skipped={"a": "b"}))
     first, second, *_ = text.splitlines()
-    assert first == "No fault, but an opportunity would give back 43 % (30 to 50) of the step:"
+    assert first == "No fault, but an opportunity would save 43 % (30 to 50) of the step:"
     assert second == "retained-graph at train.py:31"
 
 

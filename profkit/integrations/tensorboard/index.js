@@ -13,8 +13,8 @@ const STYLE = `
   th, td { text-align: left; padding: 3px 12px 3px 0; vertical-align: top; border-bottom: 1px solid var(--line); }
   td { overflow-wrap: anywhere; } td.number, td.started { white-space: nowrap; font-variant-numeric: tabular-nums; }
   td.number, th.number { text-align: right; }
-  thead > tr > :nth-child(1) { width: 32px; } thead > tr > :nth-child(2) { width: 22%; } thead > tr > :nth-child(3) { width: 150px; }
-  thead > tr > :is(:nth-child(4), :nth-child(6)) { width: 90px; } thead > tr > :nth-child(5) { width: 172px; }
+  thead > tr > :nth-child(1) { width: 32px; } thead > tr > :nth-child(2) { width: 20%; } thead > tr > :nth-child(3) { width: 150px; }
+  thead > tr > :is(:nth-child(4), :nth-child(6)) { width: 90px; } thead > tr > :nth-child(5) { width: 132px; }
   th { color: var(--faint); font-weight: normal; }
   button, select, input { font: inherit; color: var(--text); }
   td button { color: var(--link); background: none; border: 0; padding: 0; cursor: pointer; text-align: left; }
@@ -64,6 +64,7 @@ const at = (route, values) => `./${route}?${new URLSearchParams(values)}`;
 const words = (run) => `${run.name} ${run.program} ${run.verdict} ${run.worst}`.toLowerCase();
 
 function change(before, after) {
+  if (after >= 2 * before) return `${(after / before).toPrecision(2)} times as long as`;
   const share = Math.round(100 * (after / before - 1));
   return share === 0 ? "as long as" : `${Math.abs(share)} % ${share > 0 ? "longer" : "shorter"} than`;
 }
@@ -115,7 +116,8 @@ function showTable(parent, runs, tab) {
     bar.style.width = `${(100 * (run.step_ns ?? 0)) / longest}%`;
     const gain = run.saving > 0 ? `${Math.round(100 * run.saving)} %` : "";
     make("td", row, { textContent: gain, className: "number" });
-    make("td", row, { textContent: run.verdict, className: `verdict ${run.worst}` });
+    const first = run.verdict.split("; ")[0];
+    make("td", row, { textContent: first, title: run.verdict, className: `verdict ${run.worst}` });
   }
 }
 

@@ -132,8 +132,10 @@ def _age_ns(folder: Path) -> int:
 
 
 def program_of(command: Sequence[str]) -> str:
-    """What was run, without the interpreter, folders and arguments: ``train.py``, or ``pkg.train`` after ``-m``."""
+    """What was run, without the interpreter, folders and arguments: ``train.py``, ``pkg.train`` after ``-m``, or the
+    name of a scenario."""
     words = command[1:] if command and _INTERPRETER.fullmatch(command[0]) else command
+    words = words[2:] if words[:1] == (NAME,) else words
     named = words[1:] if words[:1] == ("-m",) else [PurePath(word).name for word in words]
     return named[0] if named else ""
 
