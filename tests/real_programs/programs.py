@@ -910,7 +910,7 @@ _FURTHER = (
         "neural-turing-machine",
         "loudinthecloud/pytorch-ntm",
         "train.py",
-        ("-pnum_batches=600", "-pbatch_size=8", "--report-interval=25", "--checkpoint-interval=0"),
+        ("-pnum_batches=150", "-pbatch_size=8", "--report-interval=25", "--checkpoint-interval=0"),
         parts=("train.py", "ntm", "tasks"),
         edits=tuple(
             (
