@@ -18,6 +18,9 @@ from profkit.trace.events import Rows
 from profkit.trace.statistics import distinct_rows
 
 
+_FEW = {1: "once", 2: "twice"}
+
+
 class Call(Struct, frozen=True):
     """An operator with the texts that the profiler wrote of its inputs: their shapes, types and plain values."""
 
@@ -75,5 +78,6 @@ def each_step(count: int, noun: str, verb: str, verbs: str) -> str:
 
 
 def times_a_step(facts: Facts, rows: Rows) -> str:
-    """``'3 times a step'``: how often the rows come."""
-    return f"{format_count(times_per_step(facts, rows), 'time')} a step"
+    """``'3 times a step'``, ``'once a step'``: how often the rows come."""
+    count = times_per_step(facts, rows)
+    return f"{_FEW.get(count) or format_count(count, 'time')} a step"

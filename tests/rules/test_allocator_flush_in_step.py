@@ -58,7 +58,7 @@ def test_a_flush_in_each_step_costs_its_frees_and_the_allocations_after_it():
     assert found.rows.tolist() == rows_named(facts.trace, "cudaFree")
     assert found.evidence == {"frees_per_step": 2.0, "time_ns_per_step": 320_000}
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.32)
-    assert "to the driver 2 times a step, and requests memory 2 times a step" in found.message
+    assert "to the driver twice a step, and requests memory twice a step" in found.message
 
 
 @pytest.mark.parametrize(

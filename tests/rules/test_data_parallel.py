@@ -69,7 +69,7 @@ def test_replicating_gathering_and_a_quarter_of_the_threads_time_are_saved():
     assert found.rows.tolist() == rows_named(facts.trace, RANGE)
     assert found.evidence == {"devices": 2, "replicating_ns_per_step": 210_000, "threads_ns_per_step": 270_000}
     assert found.message == (
-        "DataParallel copies the model to 2 GPUs 1 time a step, which takes 210 µs of the host's time. The copies run "
+        "DataParallel copies the model to 2 GPUs once a step, which takes 210 µs of the host's time. The copies run "
         "in threads that share Python's lock, 270 µs."
     )
     # A quarter of the 270 µs in two threads, which is half of what a single thread would save, and the gathering's

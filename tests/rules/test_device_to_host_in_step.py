@@ -36,7 +36,7 @@ def test_a_small_read_costs_the_wait_for_the_work_queued_before_it():
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, "aten::to")
     assert found.message == (
-        "The host reads 700 B from the device 1 time a step and waits 80.0 µs, 65.0 µs of it for work queued "
+        "The host reads 700 B from the device once a step and waits 80.0 µs, 65.0 µs of it for work queued "
         "before. Meanwhile it launches nothing. Without that the step would be 40 % shorter."
     )
     assert found.evidence == {

@@ -39,7 +39,7 @@ def test_a_requested_collection_in_each_step_costs_its_whole_time():
     assert found.rows.tolist() == rows_named(facts.trace, ASKED)
     assert found.evidence == {"collecting_ns_per_step": 250_000}
     assert predict_saving(facts, found.edit).fraction == 0.25
-    assert "1 time a step" in found.message
+    assert "once a step" in found.message
 
 
 def test_the_reported_time_is_scaled_to_the_median_step():

@@ -76,7 +76,7 @@ def test_a_number_read_in_each_step_is_reported_with_what_it_costs():
     (found,) = find(facts)
     assert found.rows.tolist() == rows_named(facts.trace, "aten::item")
     assert found.evidence == {"reads_per_step": 1.0, "time_ns_per_step": 4000}
-    assert "1 time a step" in found.message
+    assert "once a step" in found.message
     assert "4.00 µs" in found.message
     assert "GPU" in found.message
     assert predict_saving(facts, found.edit).fraction == 0.04
@@ -170,7 +170,7 @@ def test_without_operators_the_calls_of_cuda_show_the_waits():
     ]
     (found,) = find(facts_of(events))
     assert found.message.startswith(
-        "The host waits 52.0 µs a step for the device, 2 times a step in cudaStreamSynchronize"
+        "The host waits 52.0 µs a step for the device, twice a step in cudaStreamSynchronize"
     )
 
 

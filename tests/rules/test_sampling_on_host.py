@@ -56,7 +56,7 @@ def test_an_engine_that_draws_on_the_host():
     events = steps()
     (found,) = find(events)
     assert "1.02 MB of scores a step are copied there" in found.message
-    assert "run there 2 times a step" in found.message
+    assert "run there twice a step" in found.message
     assert predict_saving(facts_of(events), found.edit).fraction == pytest.approx(450 / 900, abs=0.08)
 
 

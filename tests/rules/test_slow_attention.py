@@ -86,7 +86,7 @@ def test_the_math_path_is_found_with_all_its_kernels():
     """275 G operations are 278 µs on an H100."""
     facts = _written_out(700)
     (one,) = found(slow_attention, facts)
-    assert "Attention runs 1 time a step in single products (the math path), 2.10 ms at 13 %" in one.message
+    assert "Attention runs once a step in single products (the math path), 2.10 ms at 13 %" in one.message
     assert "SDPBackend.FLASH_ATTENTION" in one.fix
     assert saved(facts, one) == pytest.approx((2_100 - 278 / 0.43) / 2_130, abs=0.01)
 
