@@ -96,8 +96,7 @@ def test_memory_that_ran_out_is_told_by_who_asked_and_what_was_held():
 
 def test_the_largest_gain_comes_first_whether_fault_or_opportunity():
     assert text_of(finding("a", 0.2), chance("b", 0.5), chance("c", 0.3)) == (
-        "An opportunity would save 50 % of the step: b at train.py:7; "
-        "1 fault costs 20 % of the step: a at train.py:7"
+        "An opportunity would save 50 % of the step: b at train.py:7; 1 fault costs 20 % of the step: a at train.py:7"
     )
     assert text_of(finding("a", 0.5), chance("b", 0.2)) == "1 fault costs 50 % of the step: a at train.py:7"
 
