@@ -18,7 +18,16 @@ from profkit.patterns.attribution import (
     order_sites,
     sites_by_time,
 )
-from profkit.patterns.calls import Call, by_call, call_of, distinct_calls, each_step, spent_per_step_ns, times_a_step
+from profkit.patterns.calls import (
+    Call,
+    by_call,
+    call_of,
+    distinct_calls,
+    each_step,
+    spent_per_step_ns,
+    times_a_step,
+    times_of,
+)
 from profkit.patterns.frequency import are_most_steps, in_most_steps, per_step, sum_per_step, times_per_step
 from profkit.patterns.named_lines import Places, costliest_lines, loader_places, locations_of, name_lines, remarked
 from profkit.patterns.places.events import call_site, runs_inside_a_call
@@ -77,6 +86,7 @@ __all__ = [
     "spent_per_step_ns",
     "sum_per_step",
     "times_a_step",
+    "times_of",
     "times_per_step",
     "with_shapes",
     "works_under",

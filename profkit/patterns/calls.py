@@ -17,7 +17,6 @@ from profkit.patterns.program import spent_ns
 from profkit.trace.events import Rows
 from profkit.trace.statistics import distinct_rows
 
-
 _FEW = {1: "once", 2: "twice"}
 
 
@@ -79,5 +78,9 @@ def each_step(count: int, noun: str, verb: str, verbs: str) -> str:
 
 def times_a_step(facts: Facts, rows: Rows) -> str:
     """``'3 times a step'``, ``'once a step'``: how often the rows come."""
-    count = times_per_step(facts, rows)
-    return f"{_FEW.get(count) or format_count(count, 'time')} a step"
+    return f"{times_of(times_per_step(facts, rows))} a step"
+
+
+def times_of(count: int) -> str:
+    """``'once'``, ``'3 times'``."""
+    return _FEW.get(count) or format_count(count, "time")

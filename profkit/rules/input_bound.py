@@ -233,7 +233,7 @@ def input_bound(facts: Facts) -> Suspicions:
     if in_vain := _handed_over_in_vain(facts, loading) or _orders_made_afresh(facts, loading):
         yield in_vain
         return
-    if _has_no_cpu_left(facts, loading):
+    if _workers_would_not_last(facts, loading) or _has_no_cpu_left(facts, loading):
         if (making := _making(facts, loading, 0.0)) is not None:
             yield _suspect_making(facts, loading, _Plan(loading.workers), making, 0.0)
         return
@@ -373,6 +373,12 @@ def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Makin
         places=Places.of([making.line, *loader_places(facts, loading.rows).all()]),
         evidence={**_evidence(facts, loading, plan), "making_share": round(making.share, 4)},
     )
+
+
+def _workers_would_not_last(facts: Facts, loading: _Loading) -> bool:
+    """Whether each request begins an iterator of its own, so that workers would start for a single batch."""
+    every = np.flatnonzero(main_requests(facts))
+    return not loading.workers and len(every) > 1 and bool(begins_an_iterator(facts, every).all())
 
 
 def _orders_made_afresh(facts: Facts, loading: _Loading) -> Suspicion | None:

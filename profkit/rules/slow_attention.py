@@ -32,13 +32,13 @@ import re
 from functools import partial
 
 from profkit.derive.device.kernel_families import Family
+from profkit.patterns import times_of
 from profkit.rules.base import (
     Facts,
     Kind,
     Need,
     Suspicion,
     Suspicions,
-    format_count,
     format_share,
     format_time,
     known_roofline,
@@ -83,7 +83,7 @@ def slow_attention(facts: Facts) -> Suspicions:
         return nothing_below(roofline, Family.ATTENTION)
     heads = heads_of(slow.worst.call)
     yield Suspicion(
-        message=f"Attention runs {format_count(slow.count, 'time')} a step in {_kernel_of(facts, slow.worst)}, "
+        message=f"Attention runs {times_of(slow.count)} a step in {_kernel_of(facts, slow.worst)}, "
         f"{format_time(slow.taken_ns)} at {format_share(slow.share)} of what the device could do"
         + (f": {_why(heads)}." if heads is not None else ".")
         + slow.note,

@@ -263,6 +263,13 @@ def test_an_order_that_is_used_or_an_iterator_that_lasts_is_no_fault(length, see
     assert not [one for one in one_batch_each(length, seeds) if "new iterator" in one.message]
 
 
+def test_workers_for_a_single_batch_are_not_advised():
+    """They would start and stop in every step; an iterator that lasts is what they are for."""
+    assert one_batch_each(15, seeds=True) == []
+    (found,) = one_batch_each(15, seeds=False)
+    assert "num_workers" in found.fix
+
+
 def test_workers_are_as_many_as_keep_up_with_the_step():
     (found,) = find(facts_of(batches([200] * 4), run=run_on(cpus=8)))
     assert found.evidence["workers_needed"] == 4  # 200 µs for a batch, 60 for the rest: 3.3
