@@ -25,7 +25,9 @@ MOST_PAIRS = 10
 NARROW = 0.02
 """An interval as narrow as this ends the turns: a point to either side decides nothing any more."""
 _HOPELESS_PAIRS = 6
-"""After so many pairs an interval around nothing is believed."""
+"""After so many pairs a change that seems to win nothing is given up, and one that wins too little at best."""
+_WORTHWHILE = 0.05
+"""Of the time, at best: with less to be won, and noise, no more pairs are run."""
 _LEAST_MEMORY = 0.02
 """Of the peak: the interpreter's own memory differs by less from run to run."""
 _GROWN = 2
@@ -257,10 +259,11 @@ def _is_enough(runs: tuple[list[Run], list[Run]]) -> bool:
         return False
     share = gain_of(*runs).share
     is_decided = share.low > 0 or share.high < 0
+    is_hopeless = share.fraction <= 0 or share.high < _WORTHWHILE
     return (
         share.high - share.low <= NARROW
         or (is_decided and len(runs[0]) > LEAST_PAIRS)
-        or len(runs[0]) >= _HOPELESS_PAIRS
+        or (is_hopeless and len(runs[0]) >= _HOPELESS_PAIRS)
     )
 
 

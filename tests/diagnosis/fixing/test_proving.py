@@ -117,10 +117,19 @@ def test_a_program_that_computes_something_else_each_time_is_not_comparable(tmp_
     assert found.trials[0].reason.startswith("the trained parameters differ from run to run")
 
 
+NOISY = (2.1, 2.2, 2.9, 2.0, 3.0, 2.5)
+
+
 def test_noise_is_no_gain(tmp_path):
-    before = [run(seconds) for seconds in (2.0, 3.0, 2.2, 2.9, 2.1, 3.1)]
-    found = prove(tmp_path, before, [run(seconds) for seconds in (2.1, 2.2, 2.9, 2.0, 3.0, 2.5)])
+    before = [run(seconds) for seconds in NOISY]
+    found = prove(tmp_path, before, [run(seconds) for seconds in (2.0, 3.0, 2.2, 2.9, 2.1, 3.1)])
     assert (found.trials[0].verdict, found.trials[0].gain.pairs) == (NO_GAIN, 6)
+
+
+def test_a_gain_that_noise_hides_after_six_pairs_gets_more(tmp_path):
+    before = [run(seconds) for seconds in (2.0, 3.0, 2.2, 2.9, 2.1, 3.1, 3.0, 3.0, 3.0, 3.0)]
+    found = prove(tmp_path, before, [run(seconds) for seconds in (*NOISY, 1.0, 1.0, 1.0, 1.0)])
+    assert (found.trials[0].verdict, found.trials[0].gain.pairs) == (HELD, 10)
 
 
 def test_a_failing_program_ends_it(tmp_path):
