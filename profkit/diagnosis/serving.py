@@ -41,7 +41,7 @@ def _told(one: StepsOfKind) -> EngineSteps:
 def _of_loop(facts: Facts, one: EngineSteps) -> EngineSteps:
     """A pass as long as it is without the recording, with its floor and the line that calls the model."""
     time, passes = step_time(facts), token_passes(facts)
-    slower = time.ns / time.recorded_ns if time.recorded_ns else 1.0
+    slower = time.ns / time.recorded_ns if time.ns and time.recorded_ns else 1.0
     floor = None if passes is None else decode_floor(facts, passes)
     places = () if passes is None else locations_of(facts, model_call_sites(facts, with_shapes(facts, passes.rows[:1])))
     one = replace(

@@ -73,7 +73,8 @@ def discarded_orders(facts: Facts, rows: Rows, least_length: int) -> Orders:
     on_host = np.flatnonzero((tree.depth >= 0) & (events.lane == facts.steps.main_lane))
     edges = np.concatenate([events.start_ns[on_host], tree.end_ns[on_host]])
     idle_ns = _next_ns(edges, tree.end_ns[request] + 1) - tree.end_ns[request]
-    return Orders(request, until_ns - events.start_ns[request], np.minimum(idle_ns, length * _FREED_NS))
+    freeing_ns = np.where(length > idle_ns // _FREED_NS, idle_ns, length * _FREED_NS)
+    return Orders(request, until_ns - events.start_ns[request], freeing_ns)
 
 
 def _next_ns(times_ns: Int64s, after_ns: Int64s) -> Int64s:

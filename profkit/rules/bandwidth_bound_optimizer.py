@@ -113,10 +113,10 @@ def _states(name: str, points: Sequence[Point]) -> int:
 def _parameter_bytes(points: Sequence[Point]) -> float:
     """What an operator that runs once for each parameter has in its first list; of those that run more often, a
     multiple."""
-    total_ns = sum(point.step_ns for point in points)
     spent: dict[str, float] = {}
     sizes: dict[str, float] = {}
     for point in points:
         spent[point.call.name] = spent.get(point.call.name, 0.0) + point.step_ns
         sizes[point.call.name] = sizes.get(point.call.name, 0.0) + point.count * point.call.size(0)
-    return min(size for name, size in sizes.items() if spent[name] >= _MUCH * total_ns)
+    least_ns = min(_MUCH * sum(spent.values()), max(spent.values()))
+    return min(size for name, size in sizes.items() if spent[name] >= least_ns)

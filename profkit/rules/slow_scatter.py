@@ -85,7 +85,7 @@ def slow_scatter(facts: Facts) -> Suspicions:
     yield Suspicion(
         message=f"{format_count(slow.count, 'scattered sum')} a step {pick_form(slow.count, 'takes', 'take')} "
         f"{format_time(slow.taken_ns)} at {format_share(slow.share)} of the memory's rate. {numbers:,} numbers are "
-        f"added up in {places:,} places, and "
+        f"added up in {format_count(places, 'place')}, and "
         + (
             "the indices are sorted first in every step."
             if sorted_first
@@ -110,7 +110,8 @@ def slow_scatter(facts: Facts) -> Suspicions:
 
 
 def _is_slow(point: Point) -> bool:
-    return point.of_possible < _SLOW and point.each_ns >= _LARGE_NS and _adds_up(point.call)
+    is_slow = point.of_possible < _SLOW and point.each_ns >= _LARGE_NS
+    return is_slow and _adds_up(point.call) and min(_crowd(point.call)) > 0
 
 
 def _adds_up(call: Call) -> bool:

@@ -61,6 +61,12 @@ def test_seven_passes_of_adam_become_one():
     assert saved(facts, one) == pytest.approx((7_200 - 7 * 320.5 / 0.7) / 7_230, abs=0.01)
 
 
+def test_operators_that_all_take_less_than_a_tenth_are_passes_too():
+    names = "mul_ add_ sqrt neg reciprocal pow sub_ div_ zero_ clamp_min_ clamp_max_ copy_".split()
+    (one,) = found(bandwidth_bound_optimizer, recording(tuple((name, 1, 1) for name in names), each_us=700.0))
+    assert "updates 1.07 GB of parameters in 12 calls" in one.message
+
+
 def test_momentum_is_a_state():
     (one,) = found(bandwidth_bound_optimizer, recording(MOMENTUM, "SGD"))
     assert "one fused pass moves 5.37 GB" in one.message

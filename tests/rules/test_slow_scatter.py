@@ -60,6 +60,19 @@ def test_the_gradient_of_an_embedding_counts():
     assert "padding_idx" in one.fix
 
 
+@pytest.mark.parametrize("rows", ["-5", "0", "9" * 30])
+def test_a_table_of_impossible_length_is_none(rows):
+    name, dims, types, values = LOOKUP
+    assert found(slow_scatter, recording(7_890, (name, dims, types, [*values[:2], rows, *values[3:]]), SORT)) == []
+
+
+def test_a_single_place_and_none():
+    name, (_, *dims), types, values = ADD
+    (one,) = found(slow_scatter, recording(23_160, (name, [[1], *dims], types, values)))
+    assert "numbers are added up in 1 place, and" in one.message
+    assert found(slow_scatter, recording(23_160, (name, [[0, 64], *dims], types, values))) == []
+
+
 def test_assigning_is_no_sum():
     name, dims, types, values = PUT
     assert found(slow_scatter, recording(23_160, (name, dims, types, [*values[:3], "False", "True"]))) == []

@@ -89,11 +89,12 @@ class OtherBatch:
 
     def _checked(self, save: Any) -> Any:
         @functools.wraps(save)
-        def save_inside(written: Any, to: Any, *arguments: Any, **options: Any) -> Any:
+        def save_inside(*arguments: Any, **options: Any) -> Any:
+            to = options.get("f", *arguments[1:2])
             if self._writes.has(to):
                 self.refuse(os.fsdecode(to))
             self._saved += 1
-            return save(written, to, *arguments, **options)
+            return save(*arguments, **options)
 
         return save_inside
 

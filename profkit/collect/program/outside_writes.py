@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_OF_TWO = frozenset(("os.rename", "os.link", "os.symlink", "shutil.move"))
+_OF_TWO = frozenset(("os.rename", "os.link", "shutil.move"))
 _OF_ONE = frozenset(("os.remove", "os.rmdir", "os.truncate", "shutil.rmtree"))
 _SYSTEM = ("/dev", "/proc", "/sys", "/run")
 _CACHES = (
@@ -65,6 +65,8 @@ def _written(event: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         return arguments[:1] if isinstance(arguments[2], int) and arguments[2] & _WRITING else ()
     if event == "os.mkdir":
         return () if os.path.isdir(arguments[0]) else arguments[:1]
+    if event == "os.symlink":
+        return arguments[1:2]  # who writes through it is heard then
     return arguments[:2] if event in _OF_TWO else arguments[:1] if event in _OF_ONE else ()
 
 

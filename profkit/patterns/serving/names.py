@@ -19,7 +19,9 @@ from msgspec import Struct
 from profkit.derive.facts import Facts, derived_once
 from profkit.trace.events import Category, Rows
 
-_VLLM = re.compile(r"execute_(?:\d{1,12}_)?context_(\d{1,12})\(([^)]*)\)_generation_(\d{1,12})\(([^)]*)\)")
+_VLLM = re.compile(
+    r"execute_(?:\d{1,12}_)?context_(\d{1,12})\(([^()]{0,100})\)_generation_(\d{1,12})\(([^()]{0,100})\)"
+)
 _SGLANG = re.compile(r"step\[(\w+) bs=(\d{1,12})(?: toks=(\d{1,12}))?\]")
 _TENSORRT = re.compile(
     r"_forward_step(?: \d{1,12})?: (\d{1,12}) ctx reqs, (?:(\d{1,12}) ctx tokens, )?(\d{1,12}) gen reqs"

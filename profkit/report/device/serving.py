@@ -64,7 +64,8 @@ def _floor(one: EngineSteps) -> Iterator[str]:
         yield f"{reads}; how long that takes at least is unknown, as the rate of the memory is."
         return
     times = one.step_ns / one.floor_ns
-    yield f"{reads}, at least {format_time(one.floor_ns)}: it takes {times:,.1f} times as long."
+    if times >= 1:  # else the shapes say more than the pass reads, as with experts or weights in a cache
+        yield f"{reads}, at least {format_time(one.floor_ns)}: it takes {times:,.1f} times as long."
 
 
 def _launched(replayed: float) -> str:

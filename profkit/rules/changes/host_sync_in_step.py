@@ -19,6 +19,7 @@ from profkit.rules.changes.scopes import (
     guarded,
     is_set,
     loops_around,
+    scope_of,
     uses,
     with_statements,
 )
@@ -49,6 +50,7 @@ def host_sync_in_step(text: ProgramText, finding: Finding) -> bytes:
     refuse_interrupted(text, outer, kept.name)
     if kept.is_list:
         refuse_changed_later(text, outer, _tensor_of(kept.read))
+        _refuse_earlier_use(text, kept, first, outer)
     edits: dict[libcst.CSTNode, Edit] = {kept.read: lambda _: detached(_tensor_of(kept.read))}
     inside = uses(text, outer, kept.name)
     own = uses(text, kept.line, kept.name)
@@ -80,12 +82,14 @@ def _find_kept(text: ProgramText, line: libcst.SimpleStatementLine) -> _Kept:
 
 
 def _is_part(read: libcst.Call, value: libcst.Tuple | libcst.Dict) -> bool:
-    """Whether a read is one of the values, whose places show."""
+    """Whether a read is one of the values, whose places show. A later key may be the same."""
     if isinstance(value, libcst.Tuple):
         return all(isinstance(one, libcst.Element) for one in value.elements) and any(
             one.value is read for one in value.elements
         )
-    return any(isinstance(one, libcst.DictElement) and _is_key_of(one, read) for one in value.elements)
+    keys = [text_of(one.key) if isinstance(one, libcst.DictElement) else "" for one in value.elements]
+    is_plain = all(keys) and len({*keys}) == len(keys)
+    return is_plain and any(isinstance(one, libcst.DictElement) and _is_key_of(one, read) for one in value.elements)
 
 
 def _is_key_of(element: libcst.DictElement, read: libcst.Call) -> bool:
@@ -160,6 +164,14 @@ def _lasting(text: ProgramText, kept: _Kept, first: libcst.Assign) -> Loop:
     return around[-1]
 
 
+def _refuse_earlier_use(text: ProgramText, kept: _Kept, first: libcst.Assign, outer: Loop) -> None:
+    """A list that has entries before the loop, or another name."""
+    begin, end = text.line_of(first), text.line_of(outer)
+    for name in uses(text, scope_of(text, outer), kept.name):
+        if begin < text.line_of(name) < end:
+            raise Refused(f"line {text.line_of(name)} uses `{kept.name}` before the loop")
+
+
 def _refuse_other_use(text: ProgramText, kept: _Kept, name: libcst.Name) -> None:
     if is_set(text, name):
         raise Refused(f"line {text.line_of(name)} sets `{kept.name}` inside of the loop")
@@ -176,14 +188,15 @@ def _as_number(text: ProgramText, first: libcst.Assign, name: str) -> str:
 
 
 def _behind(text: ProgramText, kept: _Kept, first: libcst.Assign) -> tuple[str, ...]:
+    """The lines after the loop. A tensor of one number may have dimensions, which ``.item()`` leaves out."""
     if not kept.is_list:
         return (f"{kept.name} = {_as_number(text, first, kept.name)}",)
     torch = text.known_as("torch")
     if kept.entry is None:
-        return (f"{kept.name} = {torch}.stack({kept.name}).tolist() if {kept.name} else []",)
+        return (f"{kept.name} = {torch}.stack({kept.name}).flatten().tolist() if {kept.name} else []",)
     numbers, (part, whole) = fresh_name(text, "numbers"), _entry(kept.entry, kept.read)
     return (
-        f"{numbers} = {torch}.stack([entry{part} for entry in {kept.name}]).tolist() if {kept.name} else []",
+        f"{numbers} = {torch}.stack([entry{part} for entry in {kept.name}]).flatten().tolist() if {kept.name} else []",
         f"{kept.name} = [{whole} for entry, number in zip({kept.name}, {numbers})]",
     )
 

@@ -11,6 +11,14 @@ from msgspec import Struct
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Edit, ProgramText, called_name, text_of, with_new_argument
 from profkit.rules.changes.refusing import AltersNumbers, Refused
+from profkit.rules.changes.rounds import (
+    refuse_earlier_reads,
+    refuse_later_reads,
+    refuse_no_state,
+    refuse_no_tensor,
+    refuse_other_rounds,
+    refuse_uncertain_number,
+)
 from profkit.rules.changes.scopes import (
     are_set,
     attribute_assignment,
@@ -23,6 +31,7 @@ from profkit.rules.changes.scopes import (
     uses,
     with_statements,
 )
+from profkit.rules.changes.sharing import refuse_declared
 
 _LAYERS = {"RNNCell": "RNN", "GRUCell": "GRU", "LSTMCell": "LSTM"}
 _SIZES = 2
@@ -33,22 +42,25 @@ _JUMPS = (libcst.Break, libcst.Continue, libcst.Return, libcst.Yield, libcst.Awa
 
 
 class _Round(Struct, frozen=True):
-    """What each round does: ``h, c = cell(input, (h, c))``. ``own`` is that line."""
+    """What each round does: ``h, c = cell(input, (h, c))``. ``own`` is that line, ``before`` one that makes the
+    input."""
 
     call: libcst.Call
     states: tuple[str, ...]
     given: libcst.BaseExpression
     own: libcst.SimpleStatementLine
+    before: libcst.SimpleStatementLine | None = None
 
 
 class _Sequence(Struct, frozen=True):
     """All inputs, with time as dimension ``axis``. ``index`` is the variable that counts the rounds, ``item`` the one
-    that holds the input; one of them may be empty."""
+    that holds the input; one of them may be empty. ``source`` is a part of the ``whole``, or all of it."""
 
     source: str
     axis: int
     index: str = ""
     item: str = ""
+    whole: str = ""
 
     def at(self, name: str, index: str) -> str:
         """The states of one round."""
@@ -62,7 +74,13 @@ def unrolled_recurrence(text: ProgramText, finding: Finding) -> bytes:
     found = _round_of(loop, statement)
     sequence = _sequence_of(loop, found.given)
     made = _construction(text, found.call, statement)
+    if (len(found.states) > 1) != (called_name(made) == "LSTMCell"):
+        raise Refused("the two states of the cell go by one name")
     _refuse_other_states(text, loop, found)
+    refuse_other_rounds(text, loop, found.call.args[0].value, sequence.index, found.before)
+    refuse_no_tensor(text, loop, libcst.parse_expression(sequence.whole))
+    if not sequence.index:
+        refuse_earlier_reads(text, loop, found.own, found.states[0])
     if changed := are_set(text, loop, names_in(libcst.parse_expression(sequence.source))):
         raise Refused(f"`{min(changed)}`, of which the inputs are read, changes in the loop")
     edits: dict[libcst.CSTNode, Edit] = {made: lambda call: _as_layer(text, call, sequence.axis)}
@@ -96,12 +114,12 @@ def _round_of(loop: libcst.For, statement: libcst.SimpleStatementLine) -> _Round
     if not states or states != _names(call.args[1].value):
         raise Refused("the state that the cell gives is not the one that it takes")
     given = call.args[0].value
-    before = _input_before(loop, statement, given)
+    before = _input_before(loop, statement, given) if isinstance(given, libcst.Name) else None
     if before is None:
         return _Round(call, states, given, statement)
     value = before.body[0]
     assert isinstance(value, libcst.Assign)
-    return _Round(call, states, value.value, statement)
+    return _Round(call, states, value.value, statement, before)
 
 
 def _names(value: libcst.BaseExpression) -> tuple[str, ...]:
@@ -127,6 +145,7 @@ def _sequence_of(loop: libcst.For, given: libcst.BaseExpression) -> _Sequence:
     head, target = loop.iter, loop.target
     if isinstance(target, libcst.Name) and _is_call(head, "range"):
         assert isinstance(head, libcst.Call)
+        refuse_uncertain_number(head.args[0].value)
         return _indexed(given, target.value, text_of(head.args[0].value))
     index = ""
     if isinstance(target, libcst.Tuple) and len(target.elements) == 2 and _is_call(head, "enumerate"):
@@ -149,7 +168,7 @@ def _is_call(value: libcst.BaseExpression, name: str) -> bool:
 def _plain(value: libcst.BaseExpression, axis: str, index: str, item: str) -> _Sequence:
     if not isinstance(value, (libcst.Name, libcst.Attribute)) or axis not in ("0", "1"):
         raise Refused("the sequence is no variable whose time is its first or second dimension")
-    return _Sequence(text_of(value), int(axis), index, item)
+    return _Sequence(text_of(value), int(axis), index, item, text_of(value))
 
 
 def _indexed(given: libcst.BaseExpression, index: str, rounds: str) -> _Sequence:
@@ -167,7 +186,7 @@ def _indexed(given: libcst.BaseExpression, index: str, rounds: str) -> _Sequence
     if rounds in lengths:
         return whole
     cut = f"{whole.source}[:, :{rounds}]" if axis else f"{whole.source}[:{rounds}]"
-    return _Sequence(cut, axis, index)
+    return _Sequence(cut, axis, index, whole=whole.whole)
 
 
 def _construction(text: ProgramText, call: libcst.Call, near: libcst.CSTNode) -> libcst.Call:
@@ -183,7 +202,19 @@ def _construction(text: ProgramText, call: libcst.Call, near: libcst.CSTNode) ->
     named = [one for one in text.nodes(libcst.Name) if one.value == last and not _is_of_any_module(text, one)]
     if len(named) != 2:  # where it is made and where it is called
         raise Refused(f"`{name}` is used elsewhere, too")
+    _refuse_other_class(text, made)
     return made
+
+
+def _refuse_other_class(text: ProgramText, made: libcst.Call) -> None:
+    """A class of that name from elsewhere, or one that the program looks for among its modules."""
+    kind = called_name(made)
+    whole = f"torch.nn.{kind}"
+    if text_of(made.func) not in {whole, text.known_as(whole), f"{text.known_as('torch.nn')}.{kind}"}:
+        raise Refused(f"that `{text_of(made.func)}` is PyTorch's does not show")
+    for one in text.calls("isinstance", "issubclass"):
+        if kind in names_in(one):
+            raise Refused(f"line {text.line_of(one)} looks for a `{kind}`")
 
 
 def _is_of_any_module(text: ProgramText, name: libcst.Name) -> bool:
@@ -201,14 +232,17 @@ def _is_of_any_module(text: ProgramText, name: libcst.Name) -> bool:
 def _refuse_other_states(text: ProgramText, loop: libcst.For, found: _Round) -> None:
     own = {id(one) for name in found.states for one in uses(text, found.own, name)}
     for name in found.states:
+        refuse_declared(text, name)
         others = [one for one in uses(text, loop, name) if id(one) not in own]
         if name != found.states[0] and others:
             raise Refused(f"line {text.line_of(others[0])} reads `{name}` in each round")
         if mutated(text, loop, {name}) or any(is_set(text, one) for one in others):
             raise Refused(f"`{name}` changes in the loop besides")
         values = [_value_of(one, name) for one in _begun(text, loop, name)]
-        if not values or "None" in values:
+        if not values:
             raise Refused(f"that `{name}` begins as a tensor does not show")
+        for value in values:
+            refuse_no_state(text, loop, value)
 
 
 def _begun(text: ProgramText, loop: libcst.For, name: str) -> list[libcst.Assign]:
@@ -247,11 +281,13 @@ def _without_calls(
     begun = ", ".join(f"{name}[None]" for name in found.states)
     called = f"{text_of(found.call.func)}({sequence.source}, {f'({begun})' if len(found.states) > 1 else begun})"
     is_last_read = any(_is_read_outside(text, loop, name) for name in found.states[1:])
-    last = f"(_, {found.states[-1]})" if is_last_read else "_"
+    rest = fresh_name(text, "rest") if uses(text, scope_of(text, loop), "_") else "_"
+    last = f"({rest}, {found.states[-1]})" if is_last_read else rest
     before = [f"{all_states}, {last} = {called}"]
     before += [f"{found.states[-1]} = {found.states[-1]}[0]"] if is_last_read else []
     line = found.own
     if len(loop.body.body) == 1:
+        refuse_later_reads(text, loop, {sequence.index, sequence.item})
         end = f"{state} = {sequence.at(all_states, '-1')}"
         return {loop: lambda one: _in_place_of(text, one, (*before, end))}
     if sequence.index:
@@ -261,6 +297,8 @@ def _without_calls(
         rows = f"{all_states}.unbind(1)" if sequence.axis else all_states
         pairs = f"zip({text_of(loop.iter)}, {rows})"
         is_read = len(uses(text, loop.body, sequence.item)) > 1
+        if not is_read:
+            refuse_later_reads(text, loop, {sequence.item})
         target, head = (f"{sequence.item}, {state}", pairs) if is_read else (state, rows)
         edits = {
             line: lambda _: libcst.RemoveFromParent(),

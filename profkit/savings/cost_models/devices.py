@@ -156,10 +156,10 @@ def in_tf32(facts: Facts, work: Rows) -> Bools:
 
 
 _BY_TARGET = (
-    (re.compile(r"_ISA942_|gfx942|igemm_\w+_gtcx3_|(?<![a-z])aiter"), "MI300X"),
-    (re.compile(r"_ISA950_|gfx950|igemm_\w+_gtcx35_"), "MI355X"),
-    (re.compile(r"_ISA90a_|gfx90a|igemm_\w+_gtcx2_"), "MI210"),
-    (re.compile(r"_ISA908_|gfx908|igemm_\w+_gtcx_"), "MI100"),
+    (re.compile(r"_ISA942_|gfx942|igemm_\w{1,20}_gtcx3_|(?<![a-z])aiter"), "MI300X"),
+    (re.compile(r"_ISA950_|gfx950|igemm_\w{1,20}_gtcx35_"), "MI355X"),
+    (re.compile(r"_ISA90a_|gfx90a|igemm_\w{1,20}_gtcx2_"), "MI210"),
+    (re.compile(r"_ISA908_|gfx908|igemm_\w{1,20}_gtcx_"), "MI100"),
 )
 """AMD's kernels are built for one architecture, which Tensile's names tell; AITER has none before gfx942. MIOpen's
 assembly says ``gtcx`` on gfx908, ``gtcx2`` on gfx90a, ``gtcx3`` on gfx94x and ``gtcx35`` on gfx950 (``ToKernelName`` in

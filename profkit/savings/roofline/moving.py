@@ -13,6 +13,7 @@ import numpy as np
 
 from profkit.derive.device.kernel_families import Family
 from profkit.derive.families import ELEMENTWISE
+from profkit.derive.operators.operators import LARGEST_TENSOR
 from profkit.savings.roofline.calls import BYTES_OF, FLOATS, Call
 from profkit.savings.roofline.demand import Demand
 
@@ -152,7 +153,7 @@ def _rows_backward(call: Call) -> Demand | None:
     """``embedding_dense_backward(gradient, index, rows, …)`` adds rows to a table of that many, filled with zeros by a
     call of its own."""
     shape, rows = call.shape(0), call.numbers(2)
-    if not shape or not rows:
+    if not shape or not rows or not 0 < rows[0] <= LARGEST_TENSOR:
         return None
     table = float(rows[0] * shape[-1] * BYTES_OF.get(call.type_of(0), 4))
     return _moved(Family.EMBEDDING, call, call.size(0, 1), min(table, call.size(0)))

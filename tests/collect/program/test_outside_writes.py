@@ -57,6 +57,8 @@ def test_a_file_outside_is_kept(tmp_path: Path, code: str):
         ("shutil.rmtree(kept)", "kept"),
         ("os.mkdir(kept / 'more')", "more"),
         ("open('/srv/profkit-new', 'w')", "profkit-new"),
+        ("os.symlink(kept / 'old', inside / 'link'); open(inside / 'link', 'w')", "link"),
+        ("os.symlink(inside / 'new', kept / 'link')", "link"),
     ],
 )
 def test_nothing_is_made_or_removed_outside(tmp_path: Path, code: str, refused: str):
@@ -72,6 +74,7 @@ def test_nothing_is_made_or_removed_outside(tmp_path: Path, code: str, refused: 
         "open(os.devnull, 'w')",
         "import tempfile; tempfile.NamedTemporaryFile()",
         "assert not writes.has(3)",
+        "os.symlink(kept / 'old', inside / 'link'); open(inside / 'link').read()",
     ],
 )
 def test_the_rest_goes_on(tmp_path: Path, code: str):

@@ -25,6 +25,8 @@ from tests.traces import Json, annotation, facts_of, kernel, memcpy, op, python,
         ("execute_context_1(888_788544)_generation_0(0_0)", Step(1, 0, 888, 0)),
         ("execute_model", None),
         (f"execute_context_{'9' * 5000}(1)_generation_0(0)", None),
+        (f"execute_context_1({'s' * 101})_generation_1(1)", None),
+        (f"{'execute_context_1(' * 20_000}1)_generation_1(1)", Step(1, 1, 2, 0)),
         ("step[DECODE bs=32]", None),
     ],
 )
@@ -169,7 +171,7 @@ def test_reports_tell_them():
     assert "vLLM, decode" in render(diagnosis, "html")
 
 
-def _looping(length: int) -> Facts:
+def _looping(length: int, bandwidth: float = 1e9) -> Facts:
     """A loop of one's own on a processor: each pass takes 1000 µs."""
     events: list[Json] = []
     for number in range(5):
@@ -180,7 +182,7 @@ def _looping(length: int) -> Facts:
             op("aten::gru", at + 730, 30, dims=[[2, 1, 64]]),
             op("aten::argmax", at + 800, 20, dims=[[2, 1000], [], []]),
         ]
-    return facts_of(events, run=Run(rates=Rates("a processor", 1e9, {})))
+    return facts_of(events, run=Run(rates=Rates("a processor", bandwidth, {})))
 
 
 def test_reports_tell_a_loop_of_ones_own():
@@ -191,6 +193,11 @@ def test_reports_tell_a_loop_of_ones_own():
     assert "A pass has to read 256 kB of weights, at least 256 µs: it takes 3.9 times as long." in text
     (one,) = diagnosis.serving
     assert (one.engine, one.kind, one.weight_bytes, one.floor_ns) == ("", "decode", 256_000, 256_000)
+
+
+def test_a_floor_above_the_pass_is_none():
+    """Shapes may say more than a pass reads, as of weights that stay in a cache."""
+    assert "A pass has to read" not in " ".join(render(diagnose(_looping(1, 1e8)), "text").split())
 
 
 def test_reports_tell_what_is_read_again():

@@ -97,7 +97,7 @@ def test_a_list_of_numbers_is_read_at_once():
             losses = []
             for x in data:
                 losses.append(f(x).detach())  # here
-            losses = torch.stack(losses).tolist() if losses else []
+            losses = torch.stack(losses).flatten().tolist() if losses else []
             print(sum(losses))
     """)
 
@@ -588,7 +588,7 @@ def test_a_number_in_a_tuple_that_is_collected_is_read_behind_the_loop():
         log = []
         for i in range(3):
             log.append((i, f(i).detach(), "a"))  # here
-        numbers = torch.stack([entry[1] for entry in log]).tolist() if log else []
+        numbers = torch.stack([entry[1] for entry in log]).flatten().tolist() if log else []
         log = [(*entry[:1], number, *entry[2:]) for entry, number in zip(log, numbers)]
         print(log)
     """)
@@ -611,15 +611,34 @@ def test_a_number_in_a_dictionary_that_is_collected_is_read_behind_the_loop():
             for i in numbers:
                 loss = f(i)
                 log.append({"step": i, "loss": loss.detach()})  # here
-            numbers_2 = torch.stack([entry["loss"] for entry in log]).tolist() if log else []
+            numbers_2 = torch.stack([entry["loss"] for entry in log]).flatten().tolist() if log else []
             log = [{**entry, "loss": number} for entry, number in zip(log, numbers_2)]
             return log
     """)
 
 
 @pytest.mark.parametrize(
-    "entry", ["(i, round(f(i).item()))", "(*i, f(i).item())", "{i: f(i).item()}", "[i, f(i).item()]"]
+    "entry",
+    ["(i, round(f(i).item()))", "(*i, f(i).item())", "{i: f(i).item()}", "[i, f(i).item()]", "{'a': f(i).item(), **i}"],
 )
 def test_a_number_deeper_in_what_is_collected_is_its_authors(entry):
     with pytest.raises(Refused, match="part of what is collected"):
         changed("host-sync-in-step", f"import torch\nlog = []\nfor i in x:\n    log.append({entry})  # here\n")
+
+
+def test_numbers_of_tensors_with_dimensions_are_plain_behind_the_loop():
+    before = (
+        "import torch\nlog = []\nfor i in range(3):\n    log.append((i, torch.full((1,), i + 0.5).item()))  # here\n"
+    )
+    names: dict[str, object] = {}
+    exec(changed("host-sync-in-step", before), names)
+    assert names["log"] == [(0, 0.5), (1, 1.5), (2, 2.5)]
+
+
+@pytest.mark.parametrize("line", ["log.append((-1, 0.0))", "history = log", "main.log = log"])
+def test_a_list_with_entries_or_another_name_before_the_loop_is_refused(line):
+    with pytest.raises(Refused, match="line 3 uses `log` before the loop"):
+        changed(
+            "host-sync-in-step",
+            f"import torch\nlog = []\n{line}\nfor i in x:\n    log.append((i, f(i).item()))  # here\n",
+        )

@@ -45,6 +45,11 @@ INPUT_BEFORE = """
             h = self.cell(x, h)  # here
             found.append(h + x.sum())
 """
+BY_ONE = """
+        for x in xs:
+            h = self.cell(x, h)  # here
+            found.append(h)
+"""
 ALONE = """
         for x in xs.unbind(1):
             h, c = self.cell(x, (h, c))  # here
@@ -120,7 +125,29 @@ def test_the_rest_of_the_loop_stays():
         (INDEXED + "        self.cell.weight_hh.mean()\n", "used elsewhere"),
         (INDEXED.replace("self.cell(", "self.other("), "is set at no places in that class"),
         ("        h = self.cell(xs[:, 0], h)  # here\n", "no `for` loop"),
-        ("        if c is None:\n            h = None\n" + INDEXED, "begins as a tensor"),
+        ("        if c is None:\n            h = None\n" + INDEXED, "that `None` is a tensor"),
+        (INPUT_BEFORE.replace("h = self", "x = x * 2\n            h = self"), "line 14 changes `x`"),
+        (INPUT_BEFORE.replace("h = self", "if t > 2: x = x * 2\n            h = self"), "line 14 changes `x`"),
+        (INPUT_BEFORE.replace("h = self", "x.clamp_(0)\n            h = self"), "`x` is changed in place"),
+        (
+            INPUT_BEFORE.replace("h = self", "for y in x: c = c + y.sum()\n            x += 1\n            h = self"),
+            "x`",
+        ),
+        (BY_ONE.replace("h = self", "if t: x = x * 2\n            h = self"), "line 13 changes `x`"),
+        (BY_ONE.replace("h = self", "p = h\n            h = self"), "reads the `h` of the round before"),
+        (INDEXED.replace("h = self", "t = 5 - t\n            h = self"), "line 13 changes `t`"),
+        (INDEXED + "            h.register_hook(lambda g: g / 2)\n", "hears of each round"),
+        (INDEXED + "            h.sum().backward(retain_graph=True)\n", "trains in its rounds"),
+        (INDEXED + "            torch.set_grad_enabled(t > 2)\n", "turns gradients on and off"),
+        ("        def zero():\n            nonlocal h\n            h = h * 0\n" + INDEXED, "with another function"),
+        ("        ys = [x * 2 for x in xs]\n" + BY_ONE.replace("in xs", "in ys"), "`ys` is no tensor but a list"),
+        ("        ys = xs.unbind(1)\n" + BY_ONE.replace("in xs", "in ys"), "`ys` is no tensor but a list"),
+        (INDEXED.replace("xs.size(1)", "n := xs.size(1)"), "computed in the loop's head"),
+        (INDEXED.replace("xs.size(1)", "self.draw()"), "computed in the loop's head"),
+        (INDEXED.replace("            found.append(h)", "        h = h + t"), "reads `t` outside of the loop"),
+        (BY_ONE.replace("            found.append(h)", "        h = h + x.sum()"), "reads `x` outside of the loop"),
+        ("        init = None\n        h = init\n" + INDEXED, "that `init` is a tensor"),
+        ("        isinstance(self, nn.GRUCell)\n" + INDEXED, "looks for a `GRUCell`"),
     ],
 )
 def test_a_loop_that_does_more_is_refused(loop, reason):
@@ -131,6 +158,30 @@ def test_a_loop_that_does_more_is_refused(loop, reason):
 def test_a_cell_of_the_program_is_refused():
     with pytest.raises(Refused, match="none of PyTorch's cells"):
         changed(RULE, MODEL.format(cell="Linear", loop=INDEXED.strip("\n"), result="h"))
+
+
+def test_two_states_under_one_name_are_refused():
+    loop = "        s = h, c\n" + INDEXED.replace("h)", "s)").replace("h = self", "s = self")
+    with pytest.raises(Refused, match="go by one name"):
+        changed(RULE, MODEL.format(cell="LSTMCell", loop=loop.strip("\n"), result="s[0]"))
+
+
+@pytest.mark.parametrize("kind", ["List[torch.Tensor]", "DataLoader", "list"])
+def test_inputs_that_are_told_to_be_a_list_are_refused(kind):
+    text = MODEL.format(cell="GRUCell", loop=BY_ONE.strip("\n"), result="h").replace("xs, h, c)", f"xs: {kind}, h, c)")
+    with pytest.raises(Refused, match="`xs` is no tensor but a list"):
+        changed(RULE, text)
+
+
+def test_a_cell_of_that_name_from_elsewhere_is_refused():
+    text = MODEL.format(cell="GRUCell", loop=INDEXED.strip("\n"), result="h").replace("nn.GRUCell", "cells.GRUCell")
+    with pytest.raises(Refused, match=r"`cells\.GRUCell` is PyTorch's does not show"):
+        changed(RULE, "import cells\n" + text)
+
+
+def test_a_variable_named_like_what_is_left_out_stays():
+    loop = "        _ = 2\n" + INDEXED.replace("append(h)", "append(_ * h)")
+    assert "states, rest = self.cell(" in changed(RULE, MODEL.format(cell="GRUCell", loop=loop.strip("\n"), result="h"))
 
 
 def test_where_weights_are_saved_it_is_offered_apart():

@@ -170,6 +170,7 @@ def test_a_recording_of_the_host_alone_has_what_was_measured_there():
         ("igemm_wrw_gtcx3_nhwc_bf16_bx0_ex1", "a device like an MI300X"),
         ("igemm_fwd_gtcx35_nhwc_fp32_bx0", "a device like an MI355X"),
         ("ampere_sgemm_128x64_tn", None),
+        (f"{'igemm_' * 20_000}_gtcx3", None),
     ],
 )
 def test_kernels_tell_a_device_that_is_not_named(name, card):
