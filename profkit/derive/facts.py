@@ -32,7 +32,7 @@ from profkit.derive.steps.distortion import (
     may_hide_overhead,
     timed_while_attached,
 )
-from profkit.derive.steps.matching import Repeats, allocated_bytes, copy_shapes, match_located
+from profkit.derive.steps.matching import Repeats, allocated_bytes, copy_shapes, match_located, no_repeats
 from profkit.derive.timeline.intervals import union
 from profkit.derive.timeline.nesting import BATCH
 from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
@@ -45,6 +45,7 @@ from profkit.trace.statistics import distinct
 from profkit.trace.worker_records import Workers
 
 Derived = TypeVar("Derived")
+_COPYING = "copying the shapes of one step to the others"
 
 
 def derived_once(derive: Callable[[Facts], Derived]) -> Callable[[Facts], Derived]:
@@ -160,7 +161,12 @@ class Facts:
 
     @_fact
     def repeats(self) -> Repeats:
-        return match_located(self._recorded, self.tree, self.steps)
+        return self._matched[0]
+
+    @_fact
+    def _matched(self) -> tuple[Repeats, tuple[str, ...]]:
+        nothing = no_repeats(len(self._recorded.events))
+        return attempt(_COPYING, lambda: match_located(self._recorded, self.tree, self.steps), nothing)
 
     @property
     def trace(self) -> Trace:
@@ -169,7 +175,7 @@ class Facts:
 
     @_fact
     def _trace(self) -> tuple[Trace, tuple[str, ...]]:
-        return attempt("copying the shapes of one step to the others", self._copy_shapes, self._recorded)
+        return attempt(_COPYING, self._copy_shapes, self._recorded)
 
     def _copy_shapes(self) -> Trace:
         if not self.repeats.exact.any():
@@ -179,7 +185,7 @@ class Facts:
     @property
     def failures(self) -> tuple[str, ...]:
         """A line for each basic part that failed and was replaced by something simpler."""
-        return (*self._steps[1], *self._trace[1])
+        return (*self._steps[1], *self._matched[1], *self._trace[1])
 
     @_fact
     def allocated_bytes(self) -> Int64s:

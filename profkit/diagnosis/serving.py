@@ -42,13 +42,15 @@ def _of_loop(facts: Facts, one: EngineSteps) -> EngineSteps:
     """A pass as long as it is without the recording, with its floor and the line that calls the model."""
     time, passes = step_time(facts), token_passes(facts)
     slower = time.ns / time.recorded_ns if time.ns and time.recorded_ns else 1.0
-    floor = None if passes is None else decode_floor(facts, passes)
+    # what is read beside the tokens may be needless: no floor
+    floor = None if passes is None or passes.beside else decode_floor(facts, passes)
     places = () if passes is None else locations_of(facts, model_call_sites(facts, with_shapes(facts, passes.rows[:1])))
     one = replace(
         one,
         step_ns=int(one.step_ns * slower),
         tokens_per_s=round(one.tokens_per_s / slower, 1),
         where=places[0].short if places else "",
+        beside_tokens=passes.beside if passes is not None else 0,
     )
     if floor is None:
         return one

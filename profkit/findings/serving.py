@@ -27,7 +27,8 @@ class EngineSteps:
     each sequence that generates. ``families`` are those of the kernels that take most, the first with most.
 
     A pass of a loop reads ``weight_bytes`` of weights and ``cache_bytes`` of keys and values, 0 if unknown. Reading
-    each once takes at least ``floor_ns``, 0 if the rate of the memory is unknown."""
+    each once takes at least ``floor_ns``, 0 if the rate of the memory is unknown. ``beside_tokens`` are the other
+    tokens that are looked up for nearly every pass, and from which nothing is drawn, 0 if there are none."""
 
     engine: str
     kind: str
@@ -46,3 +47,4 @@ class EngineSteps:
     cache_bytes: int = 0
     floor_ns: int = 0
     where: str = ""
+    beside_tokens: int = 0

@@ -26,7 +26,6 @@ from profkit.patterns.calls import (
     each_step,
     spent_per_step_ns,
     times_a_step,
-    times_of,
 )
 from profkit.patterns.frequency import are_most_steps, in_most_steps, per_step, sum_per_step, times_per_step
 from profkit.patterns.named_lines import Places, costliest_lines, loader_places, locations_of, name_lines, remarked
@@ -86,7 +85,6 @@ __all__ = [
     "spent_per_step_ns",
     "sum_per_step",
     "times_a_step",
-    "times_of",
     "times_per_step",
     "with_shapes",
     "works_under",

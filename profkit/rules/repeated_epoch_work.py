@@ -7,7 +7,7 @@ checkpoints, logging and waits for data have phases of their own and are not cou
 own line counts that makes the first batch of an epoch late: it is mostly seen in steps much longer than the others.
 profkit looks at the main thread during the whole run for this, since the recorded steps never include it. If the looks
 show that a line beside the loop runs in usual steps as well, the finding says so: then the loop is only a part of the
-step.
+step. Lines of the functions that it calls are named as well if most of the time passes there.
 
 Why is this bad?
 No step contains this time, so a profile of a few steps does not show it, and a GPU idles all the while. What depends on
@@ -63,8 +63,8 @@ _MOSTLY = 0.5
 _MUCH = 0.2
 """Of the run, taken in each step: as of other time outside of PyTorch (`unattributed-time`)."""
 _FIX = (
-    "Do once, before the first epoch, what training does not change. Leave what must be done anew to a "
-    "DataLoader's workers."
+    "Do once, before the first epoch, what training does not change. Of the rest, such as an evaluation, let NumPy or "
+    "PyTorch do what Python does element by element, and leave data that is made anew to a DataLoader's workers."
 )
 
 
@@ -89,12 +89,18 @@ def repeated_epoch_work(facts: Facts) -> Suspicions:
 def _suspect_between(found: Repeated, run_ns: int) -> Suspicion:
     return _suspect(
         f"This line takes {format_time(found.time_ns)}, {format_share(found.time_ns / run_ns)} of the run: it "
-        f"runs at least {found.visits} times between two runs of the loop that trains.",
+        f"runs at least {found.visits} times between two runs of the loop that trains.{_mostly_at(found)}",
         _FIX,
-        [found.site],
+        [found.site, *found.inner],
         found.time_ns - found.time_ns // found.visits,
         {"between_ns_in_run": found.time_ns, "visits_seen": found.visits},
     )
+
+
+def _mostly_at(found: Repeated) -> str:
+    """Where it goes, if that is in functions that the line calls."""
+    lines = " and ".join(Location.of(site).short for site in found.inner)
+    return f" Most of that passes at {lines}." if found.inner else ""
 
 
 def _suspect(
@@ -149,10 +155,10 @@ def _suspect_in_steps(found: Repeated, run_ns: int) -> Suspicion:
     share = found.time_ns / run_ns
     return _suspect(
         f"This line takes {format_time(found.time_ns)}, {format_share(share)} of the run: it runs in each step, "
-        "beside the loop in it that trains.",
+        f"beside the loop in it that trains.{_mostly_at(found)}",
         "Do once, before the training, what it does not change. What is made anew in each step, such as a copy "
         "of a model or an optimizer, can be made once and filled again.",
-        [found.site],
+        [found.site, *found.inner],
         found.time_ns,
         {"between_ns_in_run": found.time_ns, "visits_seen": found.visits},
         Severity.MEDIUM if share >= _MUCH else Severity.LOW,

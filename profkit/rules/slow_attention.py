@@ -32,7 +32,7 @@ import re
 from functools import partial
 
 from profkit.derive.device.kernel_families import Family
-from profkit.patterns import times_of
+from profkit.patterns.calls import times_of
 from profkit.rules.base import (
     Facts,
     Kind,

@@ -78,7 +78,7 @@ def test_without_a_finding_the_verdict_says_what_the_device_waits_for(corpus, ra
     shares = {share.label: share.fraction for share in diagnosis.timing.shares}
     assert 0.05 <= shares["idle: in the optimizer's step"] <= 0.18
     assert 0.25 <= shares["idle: though work is queued"] <= 0.35
-    assert any("in which work is queued" in note for note in diagnosis.health)
+    assert any("with work queued" in note for note in diagnosis.health)
     assert 0.24 <= shares["device: communicating, nothing computed meanwhile"] <= 0.28
 
 

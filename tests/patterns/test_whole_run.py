@@ -163,6 +163,37 @@ def test_what_the_training_waits_for_again_and_again_is_told_at_the_line_beside_
     assert find(phases.BETWEEN, parse, read, columns=columns) == [(41, 4, 2)]
 
 
+@pytest.mark.parametrize(
+    ("parse_s", "clean_s", "own_s", "inner"),
+    [
+        (3, 0, 1, [7]),
+        (2, 4, 1, [11, 7]),
+        (1, 7, 0, [11]),  # an eighth is no place to begin
+        (1, 0, 1, [7]),
+        (1, 0, 2, []),  # most of it passes at the line itself
+        (0, 0, 3, []),
+    ],
+)
+def test_the_lines_below_are_told_if_most_of_it_passes_there(parse_s, clean_s, own_s, inner):
+    clean = Place(CallSite("data.py", 11, "clean"), loop=10)
+    stacks = (
+        *TRAINING,
+        *(
+            StackTime(StackActivity.OTHER.value, places, time_s * S, 0, 5 * S, 15 * S, 1, 2)
+            for places, time_s in (((0, 4, 5), parse_s), ((0, 4, len(PLACES)), clean_s), ((0, 4), own_s))
+            if time_s
+        ),
+    )
+    numbers = range(2, len(stacks))
+    visit = tuple((at, S) for at in numbers)
+    columns = (*columns_of([None] * 5), visit, ((0, S),), visit)
+    account = RunAccount(
+        9 * S, 10 * S, 30 * S, (*PLACES, clean), stacks, S, columns + columns_of([None] * 8), is_over=True
+    )
+    (found,) = repeated_between_steps(Facts(no_trace(), account=account), phases.BETWEEN)
+    assert (found.site.line, [site.line for site in found.inner]) == (41, inner)
+
+
 def test_once_is_not_again():
     assert find(phases.BETWEEN, stack(StackActivity.OTHER, [READ], 3, 5, 8), columns=[None] * 5 + [2, 2, 2, None]) == []
 

@@ -36,7 +36,9 @@ def test_reading_a_file_in_each_epoch_is_an_opportunity_at_the_line_beside_the_t
     assert (found.location.file, found.location.line) == ("train.py", 2)
     assert (repeated_epoch_work.kind, found.severity) == (Kind.OPPORTUNITY, Severity.MEDIUM)
     where = "between two runs of the loop that trains"
-    assert found.message == f"This line takes 6.00 s, 23 % of the run: it runs at least 3 times {where}."
+    told = f"This line takes 6.00 s, 23 % of the run: it runs at least 3 times {where}."
+    assert found.message == told + " Most of that passes at data.py:9."
+    assert [(place.file, place.line) for place in found.also] == [("data.py", 9)]
     assert found.run_ns == 4 * S
 
 

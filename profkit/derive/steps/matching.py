@@ -34,11 +34,16 @@ class Repeats(Struct, frozen=True):
     exact: Bools
 
 
+def no_repeats(events: int) -> Repeats:
+    """Of so many events none repeats another."""
+    return Repeats(constant(NONE, np.int64, events), constant(False, np.bool_, events))
+
+
 def match_located(trace: Trace, tree: Tree, steps: Steps) -> Repeats:
     """Match the other steps' events with those of the first located step, by kind and rank."""
     events = trace.events
     if not steps.located.any() or steps.located.all():
-        return Repeats(constant(NONE, np.int64, len(events)), constant(False, np.bool_, len(events)))
+        return no_repeats(len(events))
     found = Repeats(np.full(len(events), NONE, dtype=np.int64), np.zeros(len(events), dtype=bool))
     step = steps.index_of(events.start_ns)
     wanted = trace.in_categories(*_CAUSED_BY_LINES) & (step >= 0)

@@ -20,7 +20,7 @@ from profkit.derive.families import base_name, operators_of
 from profkit.patterns.program import named_operators
 from profkit.patterns.serving.lookups import lengths_of, table_and_ids
 from profkit.patterns.shapes import shapes_of, with_shapes
-from profkit.trace.events import Int64s, Rows
+from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.statistics import median
 
 _DRAWS = frozenset(("argmax", "max", "multinomial", "topk", "sort", "softmax", "_softmax", "log_softmax"))
@@ -39,14 +39,20 @@ _MOST_TIMES = 3.0
 """Of the median distance of two passes: after a longer one, something else went on."""
 
 
+_MOSTLY = 0.9
+"""Of the passes: between requests a prompt is read now and then, and belongs to no pass."""
+
+
 class TokenPasses(Struct, frozen=True):
     """The passes of the measured steps, in order, each by its lookup. It lasts until ``end_ns``, when the next one
-    begins, and reads ``length`` tokens of each of the ``sequences``, of which one is new."""
+    begins, and reads ``length`` tokens of each of the ``sequences``, of which one is new. ``beside`` is how many other
+    tokens are read for nearly every pass, from which nothing is drawn, such as a source that is encoded again."""
 
     rows: Rows
     end_ns: Int64s
     length: Int64s
     sequences: int
+    beside: int = 0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -129,6 +135,10 @@ def _passes(facts: Facts, words: int, of: list[tuple[int, int, int, int]], draws
     adds = draws_next & (((of_draw == sequences) & ((length == 1) | grows | slides)) | flat) & facts.measured[rows]
     if adds.sum() < _FEWEST:
         return None
+    beside = _read_beside(adds, draws_next, sequences * length)
+    if beside:
+        begin = start_ns[adds]
+        until[adds] = np.append(begin[1:], begin[-1] + int(median(np.diff(begin))))
     ends = np.where(until < np.iinfo(np.int64).max, until, start_ns)
     follow = (ends > start_ns) & adds
     usual = int(median((ends - start_ns)[follow])) if follow.any() else 0
@@ -137,4 +147,14 @@ def _passes(facts: Facts, words: int, of: list[tuple[int, int, int, int]], draws
     batch = np.where(flat, length, sequences)[adds]
     alike = batch == np.bincount(batch).argmax()
     chosen = np.flatnonzero(adds)[alike]
-    return TokenPasses(rows[chosen], ends[chosen], np.where(flat, 1, length)[chosen], int(batch[alike][0]))
+    return TokenPasses(rows[chosen], ends[chosen], np.where(flat, 1, length)[chosen], int(batch[alike][0]), beside)
+
+
+def _read_beside(adds: Bools, draws_next: Bools, tokens: Int64s) -> int:
+    """How many tokens the lookups without a draw read between two passes (a median), if nearly all passes have some and
+    no other draw comes between them."""
+    each = np.flatnonzero(adds)
+    drawn, read = np.cumsum(draws_next), np.cumsum(np.where(draws_next, 0, tokens))
+    others = np.diff(read[each])
+    is_beside = (others > 0) & (np.diff(drawn[each]) == 1)
+    return int(median(others[is_beside])) if is_beside.sum() >= _MOSTLY * max(len(each) - 1, 1) else 0

@@ -64,6 +64,13 @@ _LOOP_SHARE = 0.5
 """The loop that trains has at least this share of the time of backward passes and updates. A program with two such
 loops, a teacher's and a student's, has at most one of them."""
 
+_INNER_SHARE = 0.25
+"""Of the time of a line that calls others: less is no place to begin."""
+_MOST_INNER = 2
+"""More lines tell no better where to begin."""
+_INNER_MOST = 0.5
+"""Of that time: lines that together have less do not tell where it goes."""
+
 _Loop = tuple[str, str, int]
 """File, function, first line."""
 
@@ -102,11 +109,13 @@ def account_for(account: RunAccount, labels: list[str]) -> WholeRun:
 
 
 class Repeated(Struct, frozen=True):
-    """What one line of the program took while the training waited for it: the time, and how often at least."""
+    """What one line of the program took while the training waited for it: the time, and how often at least. ``inner``
+    are the few lines below it, of the functions that it calls, at which most of that time passes."""
 
     site: CallSite
     time_ns: int
     visits: int
+    inner: tuple[CallSite, ...] = ()
 
 
 def repeated_between_steps(facts: Facts, label: str) -> list[Repeated]:
@@ -138,7 +147,20 @@ def _repeated(account: RunAccount, line: int, numbers: set[int], within: tuple[i
     at_line = sum(stack.time_ns for stack in account.stacks if line in stack.places)
     own = sum(account.stacks[number].time_ns for number in numbers)
     entries = account.places[line].entries if runs and own >= _MOSTLY * at_line else 0
-    return Repeated(account.places[line].site, sum(times), max(runs, alone - 1, entries - 1))
+    visits = max(runs, alone - 1, entries - 1)
+    return Repeated(account.places[line].site, sum(times), visits, _inner(account, line, numbers))
+
+
+def _inner(account: RunAccount, line: int, numbers: Iterable[int]) -> tuple[CallSite, ...]:
+    """The innermost lines below this one with a notable part of the time of these stacks, the longest first; none if
+    most of it passes elsewhere."""
+    times = Counter[int]()
+    for number in numbers:
+        times[_known(account, account.stacks[number])[-1]] += account.stacks[number].time_ns
+    least_ns = _INNER_SHARE * times.total()
+    chosen = [(at, time) for at, time in times.most_common() if at != line and time >= least_ns][:_MOST_INNER]
+    is_most = sum(time for _, time in chosen) >= _INNER_MOST * times.total()
+    return tuple(account.places[at].site for at, _ in chosen) if is_most else ()
 
 
 def _line_between(account: RunAccount, stack: StackTime, label: str, ways: Iterable[tuple[int, ...]]) -> int | None:

@@ -46,6 +46,12 @@ def _of_loop(one: EngineSteps) -> Iterator[str]:
     yield f"A loop of the program's own{where} adds a token to {sequences} in each pass, {each} each."
     if one.tokens > one.sequences:
         yield f"Each pass reads {one.tokens / one.sequences:,.0f} tokens of a sequence again, of which one is new."
+    if one.beside_tokens:
+        others = format_count(one.beside_tokens, "other token")
+        yield (
+            f"For each pass the model also looks up {others}. If they stay the same, as a source to translate does, "
+            "read them once, before the loop."
+        )
 
 
 def _floor(one: EngineSteps) -> Iterator[str]:

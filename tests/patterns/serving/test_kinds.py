@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from profkit.derive.facts import Facts
@@ -171,7 +173,7 @@ def test_reports_tell_them():
     assert "vLLM, decode" in render(diagnosis, "html")
 
 
-def _looping(length: int, bandwidth: float = 1e9) -> Facts:
+def _looping(length: int, more: Iterable[Json] = (), bandwidth: float = 1e9) -> Facts:
     """A loop of one's own on a processor: each pass takes 1000 µs."""
     events: list[Json] = []
     for number in range(5):
@@ -182,7 +184,7 @@ def _looping(length: int, bandwidth: float = 1e9) -> Facts:
             op("aten::gru", at + 730, 30, dims=[[2, 1, 64]]),
             op("aten::argmax", at + 800, 20, dims=[[2, 1000], [], []]),
         ]
-    return facts_of(events, run=Run(rates=Rates("a processor", bandwidth, {})))
+    return facts_of([*events, *more], run=Run(rates=Rates("a processor", bandwidth, {})))
 
 
 def test_reports_tell_a_loop_of_ones_own():
@@ -197,7 +199,17 @@ def test_reports_tell_a_loop_of_ones_own():
 
 def test_a_floor_above_the_pass_is_none():
     """Shapes may say more than a pass reads, as of weights that stay in a cache."""
-    assert "A pass has to read" not in " ".join(render(diagnose(_looping(1, 1e8)), "text").split())
+    assert "A pass has to read" not in " ".join(render(diagnose(_looping(1, bandwidth=1e8)), "text").split())
+
+
+def test_reports_tell_what_is_read_beside_each_token():
+    """As an encoder that is run in the loop that decodes: its time belongs to the pass."""
+    source = [op("aten::embedding", 1000 * number + 850, 10, dims=[[1000, 64], [1, 30]]) for number in range(5)]
+    beside = "For each pass the model also looks up 30 other tokens."
+    for more, is_told in ((source, True), (source[:1], False)):
+        text = " ".join(render(diagnose(_looping(1, more)), "text").split())
+        assert (beside in text) is is_told
+        assert "adds a token to 2 sequences in each pass, 1.00 ms each." in text
 
 
 def test_reports_tell_what_is_read_again():

@@ -58,6 +58,31 @@ def test_a_window_that_slides():
     assert token_passes(facts_of(passes([[1, 32]] * 5))) is None
 
 
+def read_before(count: int, draw: bool = False, only_first: bool = False) -> list[Json]:
+    """A source of 30 tokens, which is read before each token or before the first alone; 500 µs before the pass."""
+    events = passes([[4, 1]] * count)
+    for number in range(1 if only_first else count):
+        at = 1000 * number + 850
+        events.append(op("aten::embedding", at, 10, dims=[[WORDS, WIDTH], [1, 30]]))
+        events += [op("aten::argmax", at + 50, 5, dims=[[1, WORDS], [], []])] if draw else []
+    return events
+
+
+def test_what_is_read_for_each_token_belongs_to_the_passes():
+    facts = facts_of(read_before(6))
+    found = token_passes(facts)
+    assert found is not None
+    assert (len(found), found.beside) == (5, 30)
+    assert (found.end_ns - facts.trace.events.start_ns[found.rows]).tolist() == [1_000_000] * 5
+
+
+@pytest.mark.parametrize("more", [{"draw": True}, {"only_first": True}])
+def test_a_prompt_between_passes_belongs_to_none(more):
+    found = token_passes(facts_of(read_before(6, **more)))
+    assert found is not None
+    assert found.beside == 0
+
+
 def test_a_flat_batch_of_one_token_each():
     found = token_passes(facts_of(passes([[6]] * 4)))
     assert found is not None
