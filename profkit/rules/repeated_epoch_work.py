@@ -64,7 +64,7 @@ _MUCH = 0.2
 """Of the run, taken in each step: as of other time outside of PyTorch (`unattributed-time`)."""
 _FIX = (
     "Do once, before the first epoch, what training does not change. Of the rest, such as an evaluation, let NumPy or "
-    "PyTorch do what Python does element by element, and leave data that is made anew to a DataLoader's workers."
+    "PyTorch do what Python does element by element. Leave data that is made anew to a DataLoader's workers."
 )
 
 
