@@ -123,13 +123,19 @@ def give_verdict(program: Program, findings: Sequence[dict[str, Any]], seconds: 
     names = tuple(_name(alarm) for alarm in alarms)
     if not rule:
         return Verdict(program.path.stem, program.kind, "", None, None, None, names, seconds)
-    found = next((one for one in findings if one["rule"] == rule), None)
+    of_rule = [one for one in findings if one["rule"] == rule]
+    of_rule.sort(key=lambda one: not _is_at(one, program, line))  # it may tell of another line, as an opportunity
+    found = next(iter(of_rule), None)
     if found is None:
         return Verdict(program.path.stem, program.kind, rule, False, None, None, names, seconds)
     rank = 1 + [one for one in findings if one["kind"] == found["kind"]].index(found)
-    where = found["location"] or {"file": "", "line": 0}
-    exact = (Path(where["file"]).name, where["line"]) == (program.path.name, line)
+    exact = _is_at(found, program, line)
     return Verdict(program.path.stem, program.kind, rule, True, rank, exact, names, seconds)
+
+
+def _is_at(finding: dict[str, Any], program: Program, line: int) -> bool:
+    where = finding["location"] or {"file": "", "line": 0}
+    return (Path(where["file"]).name, where["line"]) == (program.path.name, line)
 
 
 def _name(finding: dict[str, Any]) -> str:
