@@ -78,7 +78,14 @@ def _held_by(value: Any) -> Iterable[Any]:
     if issubclass(kind, _OPAQUE):
         return ()
     if kind in (list, tuple, set, frozenset, deque):
-        return islice(value, _MAX_ELEMENTS)
+        return _first_of(value)
     if kind is dict:
-        return islice(value.values(), _MAX_ELEMENTS)
+        return _first_of(value.values())
     return list(attributes_of(value).values())
+
+
+def _first_of(values: Iterable[Any]) -> Iterable[Any]:
+    """Taken at once: other threads and the collector of garbage change what libraries hold."""
+    with suppress(RuntimeError):
+        return list(islice(values, _MAX_ELEMENTS))
+    return ()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sched
 import sys
 import weakref
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+from profkit.collect.census.held_by_libraries import _held_by
 from profkit.collect.census.names import Census
 from profkit.run.directory import LiveHolder
 from profkit.source.growth import GrowthLines
@@ -111,3 +114,11 @@ def test_the_census_keeps_nothing_alive():
     del net
     run_by_a_library(held.pop(), steps=2)
     assert lives() is None
+
+
+@pytest.mark.parametrize("add", [{1: "a"}.update, {"a"}.update, deque("a").extend])
+def test_what_a_library_changes_meanwhile_is_no_failure(add):
+    """Another thread may add to it, or the collector of garbage end an object whose end does."""
+    held = _held_by(add.__self__)
+    add({2: "b"})
+    assert list(held) == ["a"]
