@@ -39,7 +39,6 @@ from profkit.findings.values import (
     CostlyPlace,
     DeviceMemory,
     Diagnosis,
-    ExchangeRate,
     Finding,
     HotSpot,
     KernelFamily,
@@ -526,22 +525,7 @@ def _time_steps(facts: Facts, found: StepTime) -> Timing:
         recorded_shares=_share(found.recorded_rows, found.recorded_ns) if found.source and found.busy_ns else (),
         unprofiled_most_time_ns=most_ns,
         held_up_step_time_ns=found.held_up_ns,
-        exchange_rates=_rates(facts),
-    )
-
-
-def _rates(facts: Facts) -> tuple[ExchangeRate, ...]:
-    return tuple(
-        ExchangeRate(
-            operation=one.operation,
-            ranks=one.ranks,
-            count=one.count,
-            size_bytes=one.size_bytes,
-            each_ns=one.each_ns,
-            bytes_per_s=round(one.bytes_per_s),
-            best_bytes_per_s=round(one.best_bytes_per_s),
-        )
-        for one in bus_rates(facts)
+        exchange_rates=bus_rates(facts),
     )
 
 

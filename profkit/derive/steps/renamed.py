@@ -138,11 +138,18 @@ def _when_done(trace: Trace, launches: Launches, starts: Int64s) -> Int64s:
     return done_ns
 
 
+def in_turn(starts_ns: Int64s, done_ns: Int64s) -> Bools:
+    """For each step but the first whether it follows the one before, which was ``done_ns``, at once: after a long pause
+    the engine was without requests."""
+    turns = np.diff(starts_ns)
+    follow: Bools = starts_ns[1:] - done_ns[:-1] <= (_MOST_TIMES * median(turns) if len(turns) else 0.0)
+    return follow
+
+
 def _in_turns(starts: Int64s, ends: Int64s, last_ns: int, done_ns: Int64s) -> Span:
     """Each step until the next begins, unless the engine was without requests for a while. The last one takes as long
     as the others, as far as the recording reaches."""
-    turns, pauses = np.diff(starts), starts[1:] - np.maximum(ends, done_ns)[:-1]
-    follow = pauses <= _MOST_TIMES * median(turns) if len(turns) else np.zeros(0, dtype=bool)
+    turns, follow = np.diff(starts), in_turn(starts, np.maximum(ends, done_ns))
     if not follow.any():
         return _until_next(starts, ends, last_ns)
     until = np.where(follow, starts[1:], ends[:-1])

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
+from profkit.findings.values import ExchangeRate
 from profkit.patterns.ranks.exchanges import find_exchanges
 from profkit.patterns.ranks.names import element_bytes, operation_of
 from profkit.trace.collectives import CollectiveArguments, read_arguments
@@ -32,21 +32,8 @@ _LEAST_BYTES = 1 << 20
 """What a rank puts in: below that the start of a collective takes most of its time, and no link shows its rate."""
 
 
-class BusRate(Struct, frozen=True):
-    """Collectives of one ``operation`` among so many ``ranks``: how many of a megabyte and more, what a rank puts into
-    one (a median), how long one takes (a median), and what a link carries meanwhile (a median, and at best)."""
-
-    operation: str
-    ranks: int
-    count: int
-    size_bytes: int
-    each_ns: int
-    bytes_per_s: float
-    best_bytes_per_s: float
-
-
 @derived_once
-def bus_rates(facts: Facts) -> tuple[BusRate, ...]:
+def bus_rates(facts: Facts) -> tuple[ExchangeRate, ...]:
     """By operation and ranks, the one with most time first; none if the recording does not tell sizes."""
     found = find_exchanges(facts)
     chosen = found.on_device & (found.said >= 0) & facts.steps.in_measured(found.issue_ns)
@@ -68,16 +55,16 @@ def _size_of(arguments: CollectiveArguments) -> int:
     return arguments.elements * each if each is not None and arguments.elements > 0 else 0
 
 
-def _rate(operation: str, ranks: int, of: list[tuple[int, float, np.ndarray]]) -> BusRate:
+def _rate(operation: str, ranks: int, of: list[tuple[int, float, np.ndarray]]) -> ExchangeRate:
     sizes = np.concatenate([np.full(len(times), size) for size, _, times in of])
     times_ns = np.concatenate([times for _, _, times in of])
     rates = np.concatenate([carried / times * 1e9 for _, carried, times in of])
-    return BusRate(
+    return ExchangeRate(
         operation,
         ranks,
         len(times_ns),
         int(median(sizes)),
         int(median(times_ns)),
-        float(median(rates)),
-        float(rates.max()),
+        round(median(rates)),
+        round(rates.max()),
     )

@@ -7,10 +7,10 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.timeline.intervals import Intervals, union
-from profkit.patterns.serving.replays import GRAPH_LAUNCH
+from profkit.patterns.serving.replays import by_graphs
 from profkit.patterns.serving.steps import EngineWork, engine_work
 from profkit.patterns.serving.token_passes import TokenPasses, token_passes
-from profkit.trace.events import NONE, Category, Int64s
+from profkit.trace.events import Category, Int64s
 
 _FEWEST_KERNELS = 20
 """In a step. A graph of fewer gathers little."""
@@ -94,9 +94,8 @@ def _of_passes(facts: Facts, passes: TokenPasses) -> Decoding | None:
     at = np.searchsorted(start_ns, launches.launched_ns, side="right") - 1
     inside = (at >= 0) & (launches.launched_ns < passes.end_ns[at.clip(min=0)])
     is_kernel = events.category[launches.work] == Category.KERNEL
-    is_graph = facts.trace.matching(GRAPH_LAUNCH)[launches.call.clip(min=0)] & (launches.call != NONE)
     kernels = np.bincount(at[inside & is_kernel], minlength=len(passes))
-    replayed = np.bincount(at[inside & is_kernel & is_graph], minlength=len(passes))
+    replayed = np.bincount(at[inside & is_kernel & by_graphs(facts)], minlength=len(passes))
     eager = (replayed == 0) & (kernels >= _FEWEST_KERNELS)
     if not eager.any():
         return None

@@ -8,10 +8,10 @@ from msgspec import Struct
 from profkit.derive.device.kernel_families import Family, family_of_kernel
 from profkit.derive.facts import Facts
 from profkit.derive.timeline.intervals import union
-from profkit.patterns.serving.replays import GRAPH_LAUNCH, host_functions
+from profkit.patterns.serving.replays import by_graphs, host_functions
 from profkit.patterns.serving.steps import EngineWork, engine_work
 from profkit.patterns.serving.token_passes import TokenPasses, token_passes
-from profkit.trace.events import NONE, Category, Int64s, Rows
+from profkit.trace.events import Category, Int64s, Rows
 from profkit.trace.statistics import distinct, median
 
 _ENOUGH = 3
@@ -83,7 +83,6 @@ def _of_loop(facts: Facts, passes: TokenPasses) -> StepsOfKind:
     windows = union(start_ns, passes.end_ns)
     mine = windows.covered_within(launches.launched_ns, launches.launched_ns + 1) > 0
     kernels = mine & (events.category[launches.work] == Category.KERNEL)
-    is_graph = facts.trace.matching(GRAPH_LAUNCH)[launches.call.clip(min=0)] & (launches.call != NONE)
     count = len(passes) if facts.device.present else 1
     return StepsOfKind(
         "",
@@ -94,7 +93,7 @@ def _of_loop(facts: Facts, passes: TokenPasses) -> StepsOfKind:
         0.0,
         pass_ns,
         float(union(events.start_ns[launches.work[mine]], events.ends_of(launches.work[mine])).total_ns) / count,
-        float((kernels & is_graph).sum() / max(kernels.sum(), 1)),
+        float((kernels & by_graphs(facts)).sum() / max(kernels.sum(), 1)),
         0.0,
         (),
         passes.sequences / pass_ns * 1e9 if pass_ns else 0.0,

@@ -11,7 +11,7 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.derive.timeline.intervals import NOTHING, Intervals, intersection, union
 from profkit.patterns.serving.names import named_steps
 from profkit.patterns.time.idling import UNRECORDED_WAIT, idle_parts, while_queued
-from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 from profkit.trace.statistics import distinct
 
 GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)GraphLaunch")
@@ -56,13 +56,19 @@ class Between(Struct, frozen=True):
 
 
 @derived_once
+def by_graphs(facts: Facts) -> Bools:
+    """For each launch whether it is the replay of a graph."""
+    calls = facts.launches.call
+    is_replay: Bools = facts.trace.matching(GRAPH_LAUNCH)[calls.clip(min=0)] & (calls != NONE)
+    return is_replay
+
+
+@derived_once
 def replays(facts: Facts) -> Replays:
     """All replays that have recorded work."""
     events, launches = facts.trace.events, facts.launches
     measured = facts.steps.in_measured(launches.launched_ns)
-    known = measured & (launches.call >= 0)
-    is_replay = facts.trace.matching(GRAPH_LAUNCH)
-    chosen = known & is_replay[launches.call.clip(min=0)]
+    chosen = measured & by_graphs(facts)
     calls = distinct(launches.call[chosen])
     at = np.searchsorted(calls, launches.call[chosen])
     begin_ns, end_ns = np.full(len(calls), np.iinfo(np.int64).max), np.zeros(len(calls), dtype=np.int64)

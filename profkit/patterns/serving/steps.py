@@ -6,9 +6,10 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
+from profkit.derive.steps.renamed import in_turn
 from profkit.derive.timeline.intervals import Intervals, intersection
 from profkit.patterns.serving.names import NamedSteps, named_steps
-from profkit.patterns.serving.replays import GRAPH_LAUNCH
+from profkit.patterns.serving.replays import by_graphs
 from profkit.patterns.time.idling import LONG_PAUSE_NS, while_queued
 from profkit.trace.events import NONE, Bools, Category, Int64s, Rows
 
@@ -49,10 +50,6 @@ class EngineWork(Struct, frozen=True):
         )
 
 
-_MOST_TIMES = 3.0
-"""Of the median: a longer pause between two steps is a lack of requests, as with the steps of a recording."""
-
-
 @derived_once
 def engine_work(facts: Facts) -> EngineWork | None:
     """The steps of the engine; None if no ranges of one were recorded."""
@@ -78,10 +75,6 @@ def _work_of(facts: Facts, named: NamedSteps) -> EngineWork:
     own_ns = events.duration_ns[rows[-1]] - missing.covered_within(starts_ns[-1:], events.ends_of(rows[-1:]))[0]
     length_ns[-1] = max(length_ns[-1], own_ns)
     kernels = events.category[work] == Category.KERNEL
-    call = launches.call[inside]
-    is_replayed = facts.trace.matching(GRAPH_LAUNCH)[call.clip(min=0)] & (call != NONE)
-    turns = np.diff(starts_ns)
-    pauses = starts_ns[1:] - np.maximum(events.ends_of(rows), end_ns)[:-1]
     return EngineWork(
         named,
         begin_ns,
@@ -89,9 +82,9 @@ def _work_of(facts: Facts, named: NamedSteps) -> EngineWork:
         length_ns.clip(min=0),
         facts.device.busy.covered_within(begin_ns, end_ns),
         np.bincount(of[kernels], minlength=count),
-        np.bincount(of[kernels & is_replayed], minlength=count),
+        np.bincount(of[kernels & by_graphs(facts)[inside]], minlength=count),
         np.concatenate([[NONE], (begin_ns[1:] - end_ns[:-1]).clip(min=0)]),
-        np.concatenate([[False], pauses <= _MOST_TIMES * np.median(turns)]) if len(turns) else np.zeros(1, dtype=bool),
+        np.concatenate([[False], in_turn(starts_ns, np.maximum(events.ends_of(rows), end_ns))]),
         work,
         of,
     )
