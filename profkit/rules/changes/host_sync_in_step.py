@@ -18,6 +18,7 @@ from profkit.rules.changes.scopes import (
     fresh_name,
     guarded,
     is_set,
+    lies_in,
     loops_around,
     scope_of,
     uses,
@@ -158,7 +159,7 @@ def _assignment(text: ProgramText, kept: _Kept) -> libcst.Assign:
 
 def _lasting(text: ProgramText, kept: _Kept, first: libcst.Assign) -> Loop:
     """The outermost loop that goes on with the same sum or list."""
-    around = [loop for loop in kept.loops if not any(parent is loop for parent in text.ancestors(first))]
+    around = [loop for loop in kept.loops if not lies_in(text, first, loop)]
     if not around:
         raise Refused(f"`{kept.name}` begins anew in each round")
     return around[-1]
@@ -176,7 +177,7 @@ def _refuse_other_use(text: ProgramText, kept: _Kept, name: libcst.Name) -> None
     if is_set(text, name):
         raise Refused(f"line {text.line_of(name)} sets `{kept.name}` inside of the loop")
     inner = kept.loops[0]
-    if any(parent is inner for parent in text.ancestors(name)) and not guarded(text, name, inner):
+    if lies_in(text, name, inner) and not guarded(text, name, inner):
         raise Refused(f"line {text.line_of(name)} reads `{kept.name}` in each round")
 
 

@@ -7,7 +7,7 @@ from libcst import matchers
 
 from profkit.rules.changes.base import ProgramText, called_name, text_of
 from profkit.rules.changes.refusing import Refused
-from profkit.rules.changes.scopes import called_in, is_set, mutated, names_in, scope_of, uses
+from profkit.rules.changes.scopes import called_in, is_set, lies_in, mutated, names_in, scope_of, uses
 
 _TAPPING = frozenset(
     (
@@ -37,7 +37,7 @@ def refuse_other_rounds(
     inputs = names_in(given) if isinstance(given, libcst.Name) else set()
     for name in sorted(inputs | ({index} if index else set())):
         for one in uses(text, loop.body, name):
-            if is_set(text, one) and not any(parent is own for parent in text.ancestors(one)):
+            if is_set(text, one) and not lies_in(text, one, own):
                 raise Refused(f"line {text.line_of(one)} changes `{name}` in each round")
         if mutated(text, loop.body, {name}):
             raise Refused(f"`{name}` is changed in place in each round")

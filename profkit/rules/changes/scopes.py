@@ -109,13 +109,14 @@ def attribute_assignment(text: ProgramText, name: str, near: libcst.CSTNode) -> 
     around = next((one for one in text.ancestors(near) if isinstance(one, libcst.ClassDef)), None)
     if first != "self" or "." in attribute or around is None:
         raise Refused(f"where `{name}` is set does not show in the class")
-    found = [one for one in text.nodes(libcst.Assign) if _sets(one, name) and _lies_in(text, one, around)]
+    found = [one for one in text.nodes(libcst.Assign) if _sets(one, name) and lies_in(text, one, around)]
     if len(found) != 1:
         raise Refused(f"`{name}` is set at {len(found) or 'no'} place{'s' * (len(found) != 1)} in that class")
     return found[0]
 
 
-def _lies_in(text: ProgramText, node: libcst.CSTNode, outer: libcst.CSTNode) -> bool:
+def lies_in(text: ProgramText, node: libcst.CSTNode, outer: libcst.CSTNode | None) -> bool:
+    """Whether a node is part of another one."""
     return any(parent is outer for parent in text.ancestors(node))
 
 

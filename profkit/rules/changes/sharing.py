@@ -6,7 +6,7 @@ import libcst
 
 from profkit.rules.changes.base import ProgramText, called_name, text_of
 from profkit.rules.changes.refusing import Refused
-from profkit.rules.changes.scopes import Loop, is_set, mutated, scope_of, uses
+from profkit.rules.changes.scopes import Loop, is_set, lies_in, mutated, scope_of, uses
 
 _VIEWS = frozenset(
     (
@@ -60,7 +60,7 @@ def refuse_interrupted(text: ProgramText, loop: Loop, name: str) -> None:
             continue
         body = around.body  # type: ignore[attr-defined]
         for use in uses(text, scope, name):
-            if text.line_of(use) > text.line_of(loop) and not any(parent is body for parent in text.ancestors(use)):
+            if text.line_of(use) > text.line_of(loop) and not lies_in(text, use, body):
                 raise Refused(f"line {text.line_of(use)} reads `{name}` also if an exception ends the loop")
 
 

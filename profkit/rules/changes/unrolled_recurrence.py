@@ -24,6 +24,7 @@ from profkit.rules.changes.scopes import (
     attribute_assignment,
     fresh_name,
     is_set,
+    lies_in,
     loops_around,
     mutated,
     names_in,
@@ -253,7 +254,7 @@ def _begun(text: ProgramText, loop: libcst.For, name: str) -> list[libcst.Assign
         for one in text.nodes(libcst.Assign)
         if any(name in _names(target.target) for target in one.targets)
         and scope_of(text, one) is scope
-        and not any(parent is loop for parent in text.ancestors(one))
+        and not lies_in(text, one, loop)
     ]
 
 
@@ -312,10 +313,10 @@ def _without_calls(
 def _is_read_outside(text: ProgramText, loop: libcst.For, name: str) -> bool:
     """Whether anything reads the last value, be it the loop itself in a next round of one around it."""
     begun, around = _begun(text, loop, name), loops_around(text, loop)
-    if any(not any(parent is outer for one in begun for parent in text.ancestors(one)) for outer in around):
+    if any(not any(lies_in(text, one, outer) for one in begun) for outer in around):
         return True
     others = (one for one in uses(text, scope_of(text, loop), name) if not is_set(text, one))
-    outside = [one for one in others if not any(parent is loop for parent in text.ancestors(one))]
+    outside = [one for one in others if not lies_in(text, one, loop)]
     return any(around or text.line_of(one) > text.line_of(loop) for one in outside)
 
 
