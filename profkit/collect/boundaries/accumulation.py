@@ -19,10 +19,9 @@ _MOST_LOOKS = 3
 
 
 class Accumulation:
-    """Tells whether the program is still adding up gradients: an optimizer holds the same gradient memory as at the
-    last call, or holds some for the first time.
+    """Compares the gradient memory that an optimizer holds at one call with what it held at the last.
 
-    This keeps no gradient alive. After `PATIENCE_S` the answer is no.
+    This keeps no gradient alive.
     """
 
     def __init__(self) -> None:
@@ -32,17 +31,27 @@ class Accumulation:
         self._before: StorageWeakRef | None = None
 
     def goes_on(self) -> bool:
+        """Whether the program is still adding up gradients: the memory is the same, or there is some for the first
+        time. After `PATIENCE_S` the answer is no."""
         self._patience = self._patience or Patience(PATIENCE_S)
         if self._patience.is_over():
             return False
+        before, held = self._look()
+        return held is not None and (before is None or bool(held == before))
+
+    def was_dropped(self) -> bool | None:
+        """Whether the gradient of the last call has made room for another; None if either held none."""
+        before, held = self._look()
+        return None if before is None or held is None else bool(held != before)
+
+    def _look(self) -> tuple[StorageWeakRef | None, StorageWeakRef | None]:
+        """The memory at the last call that found some, and now."""
         if not self._optimizers and self._looks < _MOST_LOOKS:
             self._looks += 1
             self._optimizers = [weakref.ref(one) for one in living_optimizers()]
         held = next((found for one in self._optimizers if (found := _find_gradient(one()))), None)
-        if held is None:
-            return False
-        before, self._before = self._before, held
-        return before is None or bool(held == before)
+        before, self._before = self._before, self._before if held is None else held
+        return before, held
 
 
 def living_optimizers() -> list[Optimizer]:

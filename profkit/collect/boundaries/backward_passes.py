@@ -8,18 +8,22 @@ from typing import Any
 
 from torch import Tensor
 
-from profkit.collect.boundaries.accumulation import living_optimizers
+from profkit.collect.boundaries.accumulation import Accumulation, living_optimizers
 from profkit.collect.program.dropped import WhenDropped
 from profkit.collect.program.guard import Guard, uncompiled
 
 _NAME = "backward"
 _LEAST = 2
 """Backward passes before they count: a program that differentiates once has no steps."""
+_DROPPED = 3
+"""Gradients that an optimizer was not asked to use before one dropped them. A scaler of mixed precision skips its first
+steps, too, but from the optimizer's first step on only those count (`profkit.collect.boundaries.choice`)."""
 
 
 class BackwardPasses:
     """Calls ``on_pass`` after each call of ``Tensor.backward``, from the second on, if the program has no optimizer by
-    then. If it has one, its steps say more, and these passes may only be parts of them.
+    then. If it has one, its steps say more, and these passes may only be parts of them: they count only once gradients
+    were dropped again and again without a step. A program may make an optimizer for ``zero_grad`` alone.
 
     Python looks the method up just before it calls it, so a descriptor in its place notices the call without being on
     the stack during the backward pass.
@@ -27,7 +31,9 @@ class BackwardPasses:
 
     def __init__(self, on_pass: Callable[[], None], guard: Guard, is_chosen: bool) -> None:
         self._on_pass, self._guard, self._is_chosen = on_pass, guard, is_chosen
-        self._passes = 0
+        self._passes = self._dropped = 0
+        self._has_optimizer = False
+        self._accumulation = Accumulation()
         self._installed: _NoticedMethod | None = None
 
     def install(self) -> None:
@@ -44,10 +50,20 @@ class BackwardPasses:
         if self._installed is None:
             return
         self._passes += 1
-        if self._passes == _LEAST and not self._is_chosen and living_optimizers():
-            self.remove()
+        if self._passes == _LEAST and not self._is_chosen:
+            self._has_optimizer = bool(living_optimizers())
+        if self._has_optimizer and self._dropped < _DROPPED:
+            self._wait_for_optimizer()
         elif self._passes >= _LEAST or self._is_chosen:
             self._on_pass()
+
+    def _wait_for_optimizer(self) -> None:
+        """Its step would remove this (`StepSignals`); so do gradients that wait for it."""
+        was_dropped = self._accumulation.was_dropped()
+        if was_dropped is False or (was_dropped is None and self._passes > _LEAST):
+            self.remove()
+        elif was_dropped:
+            self._dropped += 1
 
 
 class _NoticedMethod:

@@ -66,6 +66,39 @@ def test_with_an_optimizer_no_backward_pass_ends_a_step_and_the_method_is_left_a
     del optimizer
 
 
+def test_an_optimizer_that_only_drops_gradients_leaves_the_steps_to_the_backward_passes(weight):
+    listener, optimizer = Listener(), torch.optim.SGD([weight], lr=0.1)
+    with listener.on():
+        for _ in range(8):
+            optimizer.zero_grad()
+            (weight * 2).sum().backward()
+    assert listener.ends == [True, False, False]
+    assert listener.name == "backward"
+
+
+def test_gradients_that_add_up_wait_for_the_optimizer(weight):
+    listener, optimizer = Listener(), torch.optim.SGD([weight], lr=0.1)
+    with listener.on():
+        for _ in range(8):
+            (weight * 2).sum().backward()
+        assert vars(Tensor)["backward"] is ORIGINAL
+        optimizer.step()
+    assert listener.ends == [True]
+    assert listener.name == "optimizer"
+
+
+def test_an_optimizer_that_steps_after_all_says_more(weight):
+    listener, optimizer = Listener(), torch.optim.SGD([weight], lr=0.1)
+    with listener.on():
+        for skipped in [True] * 6 + [False] * 3:
+            optimizer.zero_grad()
+            (weight * 2).sum().backward()
+            if not skipped:
+                optimizer.step()
+    assert listener.ends == [True, False, True, False, False]  # the seventh pass ends a step before its optimizer does
+    assert listener.name == "optimizer"
+
+
 def test_after_a_step_of_the_optimizer_nobody_looks_for_optimizers(weight, monkeypatch):
     looks: list[None] = []
     monkeypatch.setattr(backward_passes, "living_optimizers", lambda: looks.append(None))
