@@ -1,6 +1,7 @@
 """Ordinary programs, each judged by one diagnosis: is the fault found first, on its line, and nothing else?
 
-The first line of a program is a comment with its kind; ``# expect: RULE`` marks the line of its fault. A program
+The first line of a program is a comment with its kind; ``# expect: RULE`` marks the line of its fault. Where two lines
+are as good an answer, both are marked. A program
 without a mark has nothing wrong, and ``# expect: no opportunities`` means that there is nothing to gain either.
 """
 
@@ -117,25 +118,25 @@ def judge(program: Program, recordings: Recordings) -> tuple[Verdict, Outcome]:
 
 def give_verdict(program: Program, findings: Sequence[dict[str, Any]], seconds: float) -> Verdict:
     """How well the ranked findings match the known fault of a program."""
-    line, rule = program.expected or (0, "")
+    _, rule = program.expected or (0, "")
     kinds = ("fault", "opportunity") if program.spotless else ("fault",)
     alarms = [one for one in findings if one["kind"] in kinds and one["severity"] in _GRAVE and one["rule"] != rule]
     names = tuple(_name(alarm) for alarm in alarms)
     if not rule:
         return Verdict(program.path.stem, program.kind, "", None, None, None, names, seconds)
     of_rule = [one for one in findings if one["rule"] == rule]
-    of_rule.sort(key=lambda one: not _is_at(one, program, line))  # it may tell of another line, as an opportunity
+    of_rule.sort(key=lambda one: not _is_at(one, program))  # it may tell of another line, as an opportunity
     found = next(iter(of_rule), None)
     if found is None:
         return Verdict(program.path.stem, program.kind, rule, False, None, None, names, seconds)
     rank = 1 + [one for one in findings if one["kind"] == found["kind"]].index(found)
-    exact = _is_at(found, program, line)
+    exact = _is_at(found, program)
     return Verdict(program.path.stem, program.kind, rule, True, rank, exact, names, seconds)
 
 
-def _is_at(finding: dict[str, Any], program: Program, line: int) -> bool:
+def _is_at(finding: dict[str, Any], program: Program) -> bool:
     where = finding["location"] or {"file": "", "line": 0}
-    return (Path(where["file"]).name, where["line"]) == (program.path.name, line)
+    return Path(where["file"]).name == program.path.name and (where["line"], finding["rule"]) in program.marks
 
 
 def _name(finding: dict[str, Any]) -> str:

@@ -144,6 +144,24 @@ def test_where_workers_gain_nothing_a_line_leads_from_half_of_a_batch_on(line_us
     assert [one.edit is not None for one in dominating(line_us)] == [True] * priced
 
 
+@pytest.mark.parametrize(("slow", "is_found"), [((), False), ((7,), False), ((3, 7), True)])
+def test_a_line_that_was_held_up_once_does_not_lead(slow, is_found):
+    """Of eight samples, line 22 takes 1 µs, but more in those that are ``slow``: 20 µs in all."""
+    sites = (
+        CallSite("/w/train.py", 9, "main", "for x in loader:"),
+        *(CallSite("/w/data.py", line, "Set.__getitem__", "x") for line in (21, 22)),
+    )
+    marks, at = [mark(0, 0, 40.5)], 0.5
+    for sample in range(8):
+        lasts = 1 + 20 / len(slow) if sample in slow else 1
+        marks += [mark(1, at, 1), mark(2, at + 1, lasts)]
+        at += 1 + lasts
+    located = [step(0, 0, 100), *marks, annotation(SINGLE, 0, 40), op("aten::mm", 41, 50)]
+    later = [{**event, "ts": event["ts"] + 100} for event in batches([40] * 4)]
+    found = find(facts_of([*located, *later], run=run_on(cpus=2, threads=2), callsites=sites))
+    assert bool(found) == is_found
+
+
 def sampled(shares: dict[tuple[int, ...], int]) -> list[Suspicion]:
     """Of 100 µs the step waits for 40. Line marks say that line 22 takes nearly all of it, samples what is given."""
     sites = (

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 MOST = 5
 _LEAST_SHARE = 0.01
 """A smaller share is no place to begin."""
+_FEW_OF, _MANY_TIMES = 8, 5
+"""Of eight runs of a line, one may be no rule: a time slice that another process gets is 3 ms or more, and a line of a
+dataset takes a tenth of that. Also the least share of the time that a run must have taken to be looked at."""
 _LEAST_UPDATE_SHARE = 0.1
 """An optimizer is named from a tenth of the step on: a fault that costs as much has high severity."""
 BACKWARD = "autograd::engine::evaluate_function: "
@@ -64,34 +67,67 @@ class HotFunction(Struct, frozen=True):
 def hottest_function(facts: Facts, spent: Intervals, share: float, without: int) -> HotFunction | None:
     """The function of the line of the main thread that takes this share of these times itself: with everything it calls
     except for other lines of the program. None if no line does. The line ``without`` is no answer."""
-    line = next((line for line in lines_by_time(facts, spent) if line.site != without), None)
+    events, marked = facts.trace.events, _Marked.of(facts, spent)
+    sites, number = np.unique(events.site[marked.rows], return_inverse=True)
+    by_site = np.bincount(number, marked.own_ns, len(sites)) / marked.whole_ns
+    by_site[(sites < 0) | (sites == without)] = 0.0
+    line = next((Hot(fraction, site=int(sites[at])) for at, fraction in _largest(by_site)), None)
     site = call_site(facts, line.site) if line is not None else None
     if line is None or site is None or line.fraction < share:
         return None
-    events, tree = facts.trace.events, facts.tree
-    marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == facts.steps.main_lane))
-    sites, number = np.unique(events.site[marks], return_inverse=True)
     known = [call_site(facts, one) for one in sites.tolist()]
     same = [one is not None and (one.file, one.function) == (site.file, site.function) for one in known]
     mine = (np.array(same) & (sites != without))[number]
-    outermost = tree.outermost(facts.trace.mask_of(marks[mine]))[marks] & mine
-    taken_ns = spent.covered_within(events.start_ns[marks], tree.end_ns[marks])[outermost].sum()
-    return HotFunction(site.function, min(float(taken_ns) / max(spent.total_ns, 1), 1.0), line)
+    outermost = facts.tree.outermost(facts.trace.mask_of(marked.rows[mine]))[marked.rows] & mine
+    return HotFunction(site.function, min(int(marked.taken_ns[outermost].sum()) / marked.whole_ns, 1.0), line)
+
+
+class _Marked(Struct, frozen=True):
+    """The line marks of the main thread, what each took of some time with all within it and without other lines, and
+    how long the time was. What held a line up once is left out of all of them."""
+
+    rows: Rows
+    taken_ns: Int64s
+    own_ns: Int64s
+    whole_ns: int
+
+    @classmethod
+    def of(cls, facts: Facts, spent: Intervals) -> _Marked:
+        events, end_ns = facts.trace.events, facts.tree.end_ns
+        rows = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == facts.steps.main_lane))
+        own_ns = own_time(facts, rows, spent)
+        held_ns = _held_up_ns(own_ns, events.site[rows])
+        so_far_ns = np.concatenate([[0], np.cumsum(held_ns)])
+        within_ns = so_far_ns[np.searchsorted(events.start_ns[rows], end_ns[rows])] - so_far_ns[:-1]
+        taken_ns = spent.covered_within(events.start_ns[rows], end_ns[rows]) - within_ns.clip(min=0)
+        return cls(rows, taken_ns.clip(min=0), own_ns - held_ns, max(spent.total_ns - int(held_ns.sum()), 1))
+
+
+def _held_up_ns(own_ns: Int64s, sites: Int64s) -> Int64s:
+    """How much longer than usual a run of a line took, where a few of its many runs in one step took many times as
+    long: another program had the CPU meanwhile, or it was the first time. 0 for all others."""
+    held_ns = np.zeros_like(own_ns)
+    for site in np.unique(sites[own_ns * _FEW_OF > own_ns.sum()]).tolist():
+        runs = np.flatnonzero((sites == site) & (own_ns > 0))
+        usual = int(np.median(own_ns[runs])) if len(runs) >= _FEW_OF else 0
+        slow = runs[own_ns[runs] > _MANY_TIMES * usual]
+        if usual and len(slow) * _FEW_OF <= len(runs):
+            held_ns[slow] = own_ns[slow] - usual
+    return held_ns
 
 
 def narrowest_line(facts: Facts, spent: Intervals, share: float) -> Hot | None:
     """The line of the main thread that, with all that it calls, takes at least this share of these times; the innermost
     if there are several. The share has to be a half or more, so that they lie inside each other."""
-    events, tree = facts.trace.events, facts.tree
-    marks = np.flatnonzero((events.category == Category.LINE_MARK) & (events.lane == facts.steps.main_lane))
-    taken_ns = spent.covered_within(events.start_ns[marks], tree.end_ns[marks])
+    events, tree, marked = facts.trace.events, facts.tree, _Marked.of(facts, spent)
+    marks, taken_ns = marked.rows, marked.taken_ns
     found: list[tuple[int, Hot]] = []
     sites, number = np.unique(events.site[marks], return_inverse=True)
     most_ns = np.bincount(number, taken_ns, len(sites))  # a line inside itself counts twice
-    for site in sites[most_ns >= share * max(spent.total_ns, 1)].tolist():
+    for site in sites[most_ns >= share * marked.whole_ns].tolist():
         mine = events.site[marks] == site
         outermost = tree.outermost(facts.trace.mask_of(marks[mine]))[marks] & mine
-        fraction = float(taken_ns[outermost].sum()) / max(spent.total_ns, 1)
+        fraction = float(taken_ns[outermost].sum()) / marked.whole_ns
         if fraction >= share:
             found.append((int(tree.depth[marks[outermost & (taken_ns > 0)]].max()), Hot(min(fraction, 1.0), site=site)))
     return max(found, key=lambda one: one[0])[1] if found else None
