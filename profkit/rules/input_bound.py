@@ -33,13 +33,14 @@ model up: an operator on several threads is as fast as its slowest thread, so a 
 stops them all, and nothing is gained. If the model fills all CPUs and a batch takes less than the rest of the step,
 more workers do not help.
 
-If one line of the program takes half of a batch's time itself, with each batch ready the step would be a fifth
-shorter, and the step without that line's function shorter by as much as workers give back on this machine, a finding
-names that line. Its saving is that of the requests without the function: the most that a cheaper way can give back. If
-that is twice what workers would give back on a machine without other programs, they are not advised at all. If workers
-gain nothing and several lines together take most of it, the finding names the line that calls them, without a price. If
-each batch comes from an iterator of its own, which first orders the whole set anew, the saving is that of the requests
-without the order, and of freeing it after them.
+A finding names a line of the program under three conditions. It takes half of a batch's time itself, or a third in a
+function that takes four fifths. With each batch ready the step would be a fifth shorter. And without that line's
+function the step would be shorter by as much as workers give back on this machine. Its saving is that of the requests
+without the function: the most that a cheaper way can give back. If that is twice what workers would give back on a
+machine without other programs, they are not advised at all. If workers gain nothing and several lines together take
+most of it, the finding names the line that calls them, without a price. If each batch comes from an iterator of its
+own, which first orders the whole set anew, the saving is that of the requests without the order, and of freeing it
+after them.
 
 For a loader that already has workers, their own account gives the CPU time of a batch and the time it is blocked on
 files and networks; waiting for a CPU does not count. Time the main process is blocked needs no CPU either. Without an
@@ -109,6 +110,9 @@ _FEW_OTHERS = 0.25
 _MOST = 0.5
 """Of a batch's time. Below that, no single line accounts for it; above, whether it leads depends on what it gives back
 beside workers. Also of the step, for a price of high severity."""
+_MUCH, _NEARLY_ALL = 1 / 3, 0.8
+"""Of a batch's time. What three lines of a function share, none has half of; if the function takes nearly all, it still
+is what has to become cheaper."""
 _LEAST_SHARE = 0.2
 """Of the step, from which on the making of samples is told although workers do not pay: as of other time outside of
 PyTorch (`unattributed-time`)."""
@@ -291,12 +295,13 @@ def _suspect_samples(facts: Facts, loading: _Loading, plan: _Plan) -> Suspicions
 
 
 class _Making(Struct, frozen=True):
-    """A function of the program with its share of a batch's time, the line of it that takes most with its own share
-    and what it calls, the requests without the function, and the share of the step that this gives back."""
+    """A function of the program with its share of a batch's time, its lines that take much, the first one most, the
+    first one's own share and what it calls, the requests without the function, and the share of the step that this
+    gives back."""
 
     name: str
     share: float
-    line: Location
+    lines: tuple[Location, ...]
     line_share: float
     callee: str
     edit: Edit
@@ -306,25 +311,26 @@ class _Making(Struct, frozen=True):
 def _making(facts: Facts, loading: _Loading, least: float) -> _Making | None:
     """The function that takes most of a batch's time, if a ready batch would give a fifth of the step back, and the
     function ``least`` or more: then cheaper samples come before workers. None if no line takes half of a batch itself,
-    or if the main process or the workers only wait.
+    or a third where its function takes nearly all, or if the main process or the workers only wait.
 
     Samples tell it in the main process and in workers. Without them line marks do in the main process: they make Python
     slower, but of what only passes there the shares are about right."""
     found = worker_function(facts) if loading.workers else batch_function(facts)
     if found is not None:
-        line = found.line
-        if line.own_share < _MOST:
-            return None
-        known = found.name, found.share, Location.of(line.site), line.own_share, line.callee
+        line, lines = found.line, tuple(Location.of(one.site) for one in (found.line, *found.others))
+        known = found.name, found.share, lines, line.own_share, line.callee
     elif loading.workers == 0 and not batch_prices(facts):
-        hot = hottest_function(facts, _located_requests(facts), _MOST, busiest_site(facts, loading.rows))
+        hot = hottest_function(facts, _located_requests(facts), _MUCH, busiest_site(facts, loading.rows))
         places = locations_of(facts, [hot.line.site]) if hot is not None else ()
         if hot is None or not places:
             return None
-        known = hot.name, hot.fraction, places[0], hot.line.fraction, ""
+        known = hot.name, hot.fraction, places[:1], hot.line.fraction, ""
     else:
         return None
-    edit = _without_part(facts, loading, known[1])
+    _, share, _, line_share, _ = known
+    if line_share < (_MUCH if share >= _NEARLY_ALL else _MOST):
+        return None
+    edit = _without_part(facts, loading, share)
     saved = replay(facts, edit).fraction
     is_told = saved >= max(least, _WORTH) and replay(facts, remove(loading.rows)).fraction >= _LEAST_SHARE
     return _Making(*known, edit, saved) if is_told else None
@@ -361,8 +367,8 @@ def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Makin
     )
     return Suspicion(
         message=f"Each step waits {_told(facts, loading.wait_ns)} for its batch, because {who}. {share} of that goes "
-        f"to `{making.name}`{in_line}{calls}. Without it the step would be at most {format_share(making.saved)} "
-        f"shorter. {workers}",
+        f"to `{making.name}`{in_line}{calls}. Without the function the step would be at most "
+        f"{format_share(making.saved)} shorter. {workers}",
         fix="Make what this line does cheaper, or do it once beforehand for all samples. What is the same for every "
         "sample belongs where the dataset is made. Results that are asked for again can be kept.",
         rows=loading.rows,
@@ -370,7 +376,7 @@ def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Makin
         confidence=0.7,
         severity=None if making.saved >= _MOST else Severity.MEDIUM,  # of less, more may be necessary
         kind=Kind.OPPORTUNITY,
-        places=Places.of([making.line, *loader_places(facts, loading.rows).all()]),
+        places=Places.of([*making.lines, *loader_places(facts, loading.rows).all()]),
         evidence={**_evidence(facts, loading, plan), "making_share": round(making.share, 4)},
     )
 

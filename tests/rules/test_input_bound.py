@@ -133,8 +133,11 @@ def test_a_line_that_takes_most_of_a_batch_itself_leads_with_the_price_of_its_fu
     (found,) = dominating(26, 6)
     assert found.location is not None
     assert (found.location.line, found.kind) == (21, Kind.OPPORTUNITY)
-    assert "80 % of that goes to `Set.__getitem__`, 65 % to this line of it. Without it the step would" in found.message
-    assert "at most 32 % shorter. Workers would take the CPUs from the model and gain nothing here." in found.message
+    assert "80 % of that goes to `Set.__getitem__`, 65 % to this line of it. Without the function the" in found.message
+    assert (
+        "step would be at most 32 % shorter. Workers would take the CPUs from the model and gain nothing here."
+        in found.message
+    )
     assert found.edit is not None
     assert found.edit.kept_ns.tolist() == pytest.approx([8_000] * 4, abs=1)
 
@@ -149,7 +152,8 @@ def test_a_line_that_was_held_up_once_does_not_lead(slow, is_found):
     """Of eight samples, line 22 takes 1 µs, but more in those that are ``slow``: 20 µs in all."""
     sites = (
         CallSite("/w/train.py", 9, "main", "for x in loader:"),
-        *(CallSite("/w/data.py", line, "Set.__getitem__", "x") for line in (21, 22)),
+        CallSite("/w/data.py", 21, "read", "x"),
+        CallSite("/w/data.py", 22, "Set.__getitem__", "x"),
     )
     marks, at = [mark(0, 0, 40.5)], 0.5
     for sample in range(8):
@@ -166,7 +170,7 @@ def sampled(shares: dict[tuple[int, ...], int]) -> list[Suspicion]:
     """Of 100 µs the step waits for 40. Line marks say that line 22 takes nearly all of it, samples what is given."""
     sites = (
         CallSite("/w/train.py", 9, "main", "for x in loader:"),
-        *(CallSite("/w/data.py", line, "Set.__getitem__", "row = frame.iloc[at]") for line in (21, 22)),
+        *(CallSite("/w/data.py", line, "Set.__getitem__", "row = frame.iloc[at]") for line in (21, 22, 23)),
     )
     located = [step(0, 0, 100), mark(0, 0, 40.5), mark(2, 1, 38), annotation(SINGLE, 0, 40), op("aten::mm", 41, 50)]
     later = [{**event, "ts": event["ts"] + 100} for event in batches([40] * 4)]
@@ -195,8 +199,17 @@ def test_by_samples_the_innermost_line_with_half_of_a_batch_is_told(percent, lin
 
 @pytest.mark.parametrize(("percent", "priced"), [(20, True), (19, False)])
 def test_by_samples_too_a_line_leads_from_half_of_a_batch_on(percent, priced):
-    found = sampled({(0, 1): percent, (0, 2): 19, (0,): 21 - percent})
+    found = sampled({(0, 1): percent, (0, 2): 11, (0,): 29 - percent})
     assert [one.edit is not None for one in found] == [True] * priced
+
+
+@pytest.mark.parametrize(("shares", "priced"), [((14, 9, 9), True), ((13, 10, 9), False), ((14, 9, 8), False)])
+def test_a_line_with_a_third_leads_where_its_function_takes_nearly_all(shares, priced):
+    """Of 40 samples, four fifths are 32. The other lines with a fifth are named besides."""
+    found = sampled({(0, 1): shares[0], (0, 2): shares[1], (0, 3): shares[2], (0,): 40 - sum(shares)})
+    assert [one.edit is not None for one in found] == [True] * priced
+    lines = [place.line for one in found for place in one.places.all()]
+    assert lines[:3] == ([21, 22, 23] if priced else [])
 
 
 @pytest.mark.parametrize(("wait_us", "priced"), [(15, True), (14, False)])

@@ -11,7 +11,7 @@ from profkit.derive.timeline.intervals import Intervals, union
 from profkit.patterns.attribution import leading_site
 from profkit.patterns.places.events import call_site
 from profkit.patterns.time.idling import own_time
-from profkit.trace.events import Category, Int64s, Rows
+from profkit.trace.events import Category, Int32s, Int64s, Rows
 
 if TYPE_CHECKING:
     from profkit.derive.facts import Facts
@@ -103,7 +103,7 @@ class _Marked(Struct, frozen=True):
         return cls(rows, taken_ns.clip(min=0), own_ns - held_ns, max(spent.total_ns - int(held_ns.sum()), 1))
 
 
-def _held_up_ns(own_ns: Int64s, sites: Int64s) -> Int64s:
+def _held_up_ns(own_ns: Int64s, sites: Int32s) -> Int64s:
     """How much longer than usual a run of a line took, where a few of its many runs in one step took many times as
     long: another program had the CPU meanwhile, or it was the first time. 0 for all others."""
     held_ns = np.zeros_like(own_ns)

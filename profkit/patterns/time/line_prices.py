@@ -27,6 +27,8 @@ _QUANTILE = 1.96
 """Of the normal distribution: 95 % of shares lie within so many standard deviations."""
 _LEAST_SHARE = 0.005
 """A line with less is no place to begin."""
+_MUCH = 0.2
+"""As of other time outside of PyTorch (`profkit.rules.unattributed_time`)."""
 _SAME = 0.8
 """Of a line's own time: a callee with this share is what the line spends its time on."""
 
@@ -46,12 +48,13 @@ class LinePrice(Struct, frozen=True):
 
 
 class FunctionPrice(Struct, frozen=True):
-    """A function of the program, the share that its lines take with all that they call, and the line of it that takes
-    most itself."""
+    """A function of the program, the share that its lines take with all that they call, the line of it that takes most
+    itself, and its other lines that take much themselves."""
 
     name: str
     share: float
     line: LinePrice
+    others: tuple[LinePrice, ...] = ()
 
 
 @derived_once
@@ -179,7 +182,9 @@ def _function_of(prices: tuple[LinePrice, ...], sampled: _Sampled) -> FunctionPr
     function = line.site.file, line.site.function
     mine = {number for number, site in enumerate(sampled.sites) if (site.file, site.function) == function}
     whole_ns = sum(stack.time_ns for stack in sampled.stacks if mine.intersection(stack.lines))
-    return FunctionPrice(line.site.function, min(whole_ns / max(sampled.total_ns, 1), 1.0), line)
+    others = (one for one in prices[1:] if (one.site.file, one.site.function) == function)
+    much = tuple(one for one in others if one.own_share >= _MUCH)
+    return FunctionPrice(line.site.function, min(whole_ns / max(sampled.total_ns, 1), 1.0), line, much)
 
 
 class _Sampled(Struct, frozen=True):
