@@ -2,8 +2,9 @@
 
 What it detects
 The process's resident memory between the first step and the last, in eight blocks of equal time. Its lowest values must
-rise from block to block, by 128 MB and a fifth in all, and in the second half by at least half as much as in the first.
-A cache that fills, or a first epoch that loads data, levels off and is not reported. If names of the program were seen
+rise from block to block, by 128 MB and a fifth in all, in the second half by at least half as much as in the first, and
+in the last quarter at half of the average rate or more. A cache that fills, or a first epoch that loads data, levels
+off and is not reported. If names of the program were seen
 to hold more tensors from step to step, `growing-live-tensors` and others tell of that instead.
 
 Why is this bad?
@@ -58,7 +59,8 @@ _MOST_SAMPLES = 1200
 _LEAST_BYTES, _LEAST_SHARE = 128 << 20, 0.2
 """Allocators keep freed memory, and libraries load what they need at first use: less may be that."""
 _GOES_ON = 0.5
-"""Of the growth of the first half, in the second: what levels off has less."""
+"""Of the growth of the first half, in the second, and of the average rate, in the last quarter: what levels off has
+less. A large step's memory settles late while a recorder works in the process, too."""
 _SOON_NS = 6 * 3600 * 1_000_000_000
 """A process that would fill the machine within so long may end in the night."""
 
@@ -76,7 +78,10 @@ def growing_host_memory(facts: Facts) -> Suspicions:
     times_ns, sizes = np.array(samples, dtype=np.float64).T
     lowest = np.array([block.min() for block in np.array_split(sizes, _BLOCKS)])
     grown, half = lowest[-1] - lowest[0], _BLOCKS // 2
-    goes_on = lowest[-1] - lowest[half] >= _GOES_ON * (lowest[half - 1] - lowest[0])
+    late, quarter = lowest[-1] - lowest[half], _BLOCKS // 4
+    goes_on = late >= _GOES_ON * (lowest[half - 1] - lowest[0]) and (
+        lowest[-1] - lowest[-1 - quarter] >= _GOES_ON * grown * quarter / (_BLOCKS - 1)
+    )
     if grown < max(_LEAST_BYTES, _LEAST_SHARE * lowest[0]) or not goes_on or _order(lowest) < _LEAST_ORDER:
         return
     if facts.has_trace and growing_names(facts):

@@ -42,6 +42,7 @@ def test_a_sawtooth_that_rises_is_told():
         pytest.param([4000 + 9 * at for at in range(80)], id="less than a fifth"),
         pytest.param([500 + 10 * min(at, 40) for at in range(80)], id="a cache that fills"),
         pytest.param([500 + 800 * (at > 40) for at in range(80)], id="one jump"),
+        pytest.param([400 + 20 * min(max(at - 30, 0), 21) + at / 10 for at in range(80)], id="level at last"),
         pytest.param([500 + 40 * (at % 20) for at in range(80)], id="freed after each epoch"),
     ],
 )
