@@ -28,10 +28,7 @@ Use instead
 
 How the saving is estimated
 Memory: everything live at the step's peak that this pass made, or that the last pass left for this one to free, less
-what a pass without a graph needs at once: the most that one operator allocates, together with the output of the one
-before it. No time is claimed: reused memory is often faster than fresh memory, but a recording does not tell by how
-much.
-"""
+what a pass without a graph needs at XX"""
 
 from __future__ import annotations
 
@@ -45,6 +42,8 @@ from profkit.patterns.program import run_for_the_program
 from profkit.patterns.retention.growing_graphs import LEAST_PASS, carried_graph, growing_graphs, growth_bytes
 from profkit.patterns.retention.lifetimes import lifetimes
 from profkit.rules.base import (
+    HIGH_FROM,
+    LOW_FROM,
     CannotLook,
     Facts,
     Kind,
@@ -55,9 +54,12 @@ from profkit.rules.base import (
     Suspicions,
     format_bytes,
     format_count,
+    format_share,
     pick_form,
     rule,
 )
+from profkit.savings import remove
+from profkit.savings.replay import replay
 from profkit.source.remark_kinds import EVALUATION_WITH_GRAD
 from profkit.trace import NONE, Category, Int64s, Rows, among, distinct
 
@@ -129,9 +131,14 @@ def _recorded(facts: Facts) -> Suspicions:
     if carried is not None:
         size = growth_bytes(facts, carried)
         memory = f"; `{carried.path}` carries it on from step to step, and memory grows by {format_bytes(size)} a step"
+    # A recording does not tell whether the program reads the results: this is no saving, but what is at stake.
+    spent = replay(facts, remove(unused.makers[measured])).fraction if trained and repeats else 0.0
+    in_vain = f" If nobody reads their results either, they are {format_share(spent)} of the step for nothing."
     yield Suspicion(
         message=f"{format_count(count, 'operator')} a step "
-        f"{pick_form(count, 'records', 'record')} an autograd graph that no backward pass uses{memory}.",
+        f"{pick_form(count, 'records', 'record')} an autograd graph that no backward pass uses{memory}."
+        + in_vain
+        * (spent >= LOW_FROM),
         fix="Run it under `with torch.inference_mode():` (or `torch.no_grad()` where the result takes part in a later "
         "backward pass)." + _ONLY_SOME * (trained and repeats),
         # If no located step shows it, lines carried over from other steps would name the wrong call.
@@ -140,6 +147,7 @@ def _recorded(facts: Facts) -> Suspicions:
         size_bytes=size,
         peak_fraction=size / peak if peak else 0.0,
         grows=carried is not None,
+        severity=Severity.MEDIUM if spent >= HIGH_FROM and carried is None else None,  # as half of the peak
         confidence=0.9 if len(facts.steps) > 1 else 0.6,
         count=count,
         evidence={"nodes_made_per_step": count},

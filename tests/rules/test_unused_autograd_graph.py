@@ -231,3 +231,5 @@ def test_short_passes_of_one_line_between_others_that_are_used_count_together(pa
     found = find(facts_of(events, callsites=sites))
     assert len(found) == reported
     assert all("only those" in suspicion.fix and suspicion.location.line == 6 for suspicion in found)
+    assert all("nobody reads their results either, they are 11 % of" in suspicion.message for suspicion in found)
+    assert all(suspicion.severity is Severity.MEDIUM for suspicion in found)
