@@ -131,14 +131,11 @@ def _recorded(facts: Facts) -> Suspicions:
     if carried is not None:
         size = growth_bytes(facts, carried)
         memory = f"; `{carried.path}` carries it on from step to step, and memory grows by {format_bytes(size)} a step"
-    # A recording does not tell whether the program reads the results: this is no saving, but what is at stake.
     spent = replay(facts, remove(unused.makers[measured])).fraction if trained and repeats else 0.0
-    in_vain = f" If nobody reads their results either, they are {format_share(spent)} of the step for nothing."
     yield Suspicion(
         message=f"{format_count(count, 'operator')} a step "
         f"{pick_form(count, 'records', 'record')} an autograd graph that no backward pass uses{memory}."
-        + in_vain
-        * (spent >= LOW_FROM),
+        f"{_in_vain(spent)}",
         fix="Run it under `with torch.inference_mode():` (or `torch.no_grad()` where the result takes part in a later "
         "backward pass)." + _ONLY_SOME * (trained and repeats),
         # If no located step shows it, lines carried over from other steps would name the wrong call.
@@ -152,6 +149,13 @@ def _recorded(facts: Facts) -> Suspicions:
         count=count,
         evidence={"nodes_made_per_step": count},
     )
+
+
+def _in_vain(spent: float) -> str:
+    """A recording does not tell whether the program reads the results: this is no saving, but what is at stake."""
+    if spent < LOW_FROM:
+        return ""
+    return f" If nobody reads their results either, they are {format_share(spent)} of the step for nothing."
 
 
 def _why_untrained(facts: Facts) -> str:
