@@ -82,6 +82,7 @@ _NEAR_LINES = 3
 """Lines this close in one function are one loop's body."""
 _MOST_WRITTEN_OUT = 7
 """Places in a tensor that a function without a loop may name one by one."""
+_NAMELESS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 _READS = frozenset(("item", "_local_scalar_dense"))
 _PICKED_TO_SHOW = frozenset(("masked_select",))
 _VECTORISED = (
@@ -275,15 +276,25 @@ def _recurs(facts: Facts, rows: Rows) -> bool:
 
 
 def _calls_itself(facts: Facts, rows: Rows) -> bool:
-    """Whether most of the lines' marks lie below a mark of the same line: each call of the function needs the next."""
+    """Whether most of the lines' marks lie below a mark of the same line: each call of the function needs the next.
+    Comprehensions and lambdas of the line itself are functions, too, whose marks lie below it once."""
     site, around = facts.trace.events.site, marks_around(facts)
     marks = located_marks(facts)
     marks = marks[np.isin(site[marks], distinct(facts.lines.site[rows]))]
-    above, nested = around[marks], np.zeros(len(marks), dtype=bool)
+    codes, place = np.unique(site[marks], return_inverse=True)
+    inner = np.array([_functions_in(facts, code) for code in codes.tolist()], dtype=np.int64)
+    above, nested = around[marks], np.zeros(len(marks), dtype=np.int64)
     while (above >= 0).any():
-        nested |= (above >= 0) & (site[above] == site[marks])
+        nested += (above >= 0) & (site[above] == site[marks])
         above = np.where(above >= 0, around[above], above)
-    return bool(marks.size) and nested.mean() > 1 / 2
+    return bool(marks.size) and float((nested > inner[place]).mean()) > 1 / 2
+
+
+def _functions_in(facts: Facts, code: int) -> int:
+    """How many functions without a name a line's text makes."""
+    place = call_site(facts, code)
+    line = parse_piece(place.source) if place is not None else None
+    return sum(isinstance(node, _NAMELESS) for node in ast.walk(line)) if line is not None else 0
 
 
 def _is_in_library(facts: Facts, takers: Rows) -> bool:

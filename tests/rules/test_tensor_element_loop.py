@@ -480,6 +480,19 @@ def test_a_function_that_calls_itself_is_no_loop(nested, reported):
 
 
 @pytest.mark.parametrize(
+    ("line", "reported"),
+    [
+        ("y = torch.stack([x[i] + 1 for i in ix])", 1),
+        ("y = list(map(lambda i: x[i] + 1, ix))", 1),
+        ("y = apply(rounds, x)", 0),
+    ],
+)
+def test_a_comprehension_lies_below_its_own_line_and_does_not_call_itself(line, reported):
+    facts = located((CallSite("a.py", 5, "f", line),), lambda k: k, more=[mark(0, 5, LENGTH - 10)])
+    assert len(find(facts)) == reported
+
+
+@pytest.mark.parametrize(
     ("line", "kind"),
     [
         ("y = metric(x)", Kind.OPPORTUNITY),
