@@ -10,7 +10,7 @@ from profkit.derive.families import operators_of
 from profkit.patterns.loops.located import in_located_step
 from profkit.patterns.loops.traffic import Traffic, measure_traffic, tell_elementwise
 from profkit.trace.events import Bools, Category, Int64s, Rows
-from profkit.trace.statistics import distinct
+from profkit.trace.statistics import distinct, distinct_rows
 
 ACCUMULATES = "torch::autograd::AccumulateGrad"
 """Stores one gradient, or adds it to the one that is there."""
@@ -82,9 +82,16 @@ def located_operators(facts: Facts) -> Rows:
 
 def repeating_below(facts: Facts, marks: Bools) -> tuple[Rows, Rows]:
     """The operators of the measured steps that repeat, one for one, what ran below these marks; and for each the
-    innermost mark around what it repeats."""
-    rows = program_operators(facts)
-    rows = rows[facts.repeats.exact[rows]]
+    innermost mark around what it repeats. Steps of a solver differ in the number of their rounds: of operators with the
+    same name, and shapes if known, any number repeats what is marked if the located step has none that is not."""
+    rows, located = program_operators(facts), located_operators(facts)
+    name, shapes = facts.trace.events.name_code, facts.trace.events.dims_code
+    others = located[facts.tree.nearest_ancestor(marks, of=located) < 0]
+    both = np.concatenate([rows, others])
+    _, kind = distinct_rows(name[both], shapes[both])
+    is_other = np.isin(kind[: len(rows)], kind[len(rows) :])
+    only_marked = ~np.where(shapes[rows] < 0, np.isin(name[rows], name[others]), is_other)
+    rows = rows[facts.repeats.exact[rows] | (only_marked & (facts.repeats.row[rows] >= 0))]
     mark = facts.tree.nearest_ancestor(marks, of=facts.repeats.row[rows])
     return rows[mark >= 0], mark[mark >= 0]
 

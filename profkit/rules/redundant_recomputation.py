@@ -95,7 +95,8 @@ _LEAST_INSIDE = MEDIUM_FROM
 """If a library does it, which users have to look up or work around."""
 _BENCHMARK = 0.8
 """A program that computes one thing again and again to time it repeats everything but the end of its step. One that
-prepares again what its steps have in common then computes something with it, and with other data."""
+prepares again what its steps have in common then computes something with it, and with other data. A step that trains
+changes weights, so what repeats in it does not depend on them."""
 _UNCERTAINTY = 0.2
 """Nothing is modelled; but what runs next may find less of its input in the cache, and memory is kept for longer."""
 
@@ -127,7 +128,8 @@ def redundant_recomputation(facts: Facts) -> Suspicions:
     calls = _find_calls(facts)
     rows, call = _operators_of(facts, calls)
     each_ns, all_ns = (spent_ns(facts, of).sum() for of in (rows[calls.is_each[call]], program_operators(facts)))
-    if each_ns > _BENCHMARK * max(int(all_ns), 1) or _repeats_all_it_saw(facts):
+    trains = bool(facts.lines.backward.any() or facts.optimizing.any())
+    if not trains and (each_ns > _BENCHMARK * max(int(all_ns), 1) or _repeats_all_it_saw(facts)):
         raise CannotLook("each step computes what the one before did, as a benchmark does, on purpose")
     site = facts.trace.events.site[calls.line]
     ended, is_silent = why_unwatched(facts.run, Watch.CALLS), True
@@ -164,7 +166,9 @@ def _judge(facts: Facts, calls: _Calls, rows: Rows, call: Int64s, is_each: bool)
         + (_SAME_EACH if is_each else _same_again(where, first, ways)),
         fix=_ONCE if is_each else _KEEP,
         rows=rows,
-        places=Places.of([where] if is_each else [where, first, *ways]),
+        places=Places.of(
+            [where, _place(facts, marks_around(facts)[calls.rows[call]])] if is_each else [where, first, *ways]
+        ),
         edit=leave_out(facts, rows, calls.line[call], 0.0, _UNCERTAINTY),
         worth=_LEAST_INSIDE if runs_inside_a_call(facts, rows) else LOW_FROM,
         confidence=0.8 if is_each else 0.9,

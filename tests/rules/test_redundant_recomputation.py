@@ -103,7 +103,7 @@ def test_a_whole_layer_that_repeats_another_is_named_with_it():
 
 def test_what_the_next_step_makes_of_the_same_is_found_at_each_line():
     (found,) = find(facts_with(Recomputation(again=((3, 0), (4, 1)), each_step=(0, 1))))
-    assert lines(found) == [30]
+    assert lines(found) == [30, 20]
     assert found.count == 4
     assert "the step before" in found.message
     assert "before the loop" in found.fix
@@ -220,6 +220,26 @@ def test_of_a_step_with_many_calls_those_that_were_looked_at_tell_a_benchmark(lo
             find(facts)
     else:
         assert find(facts)
+
+
+@pytest.mark.parametrize(("each", "times"), [((0, 1, 3, 4), 2), ((0, 1, 4), 1), ((1, 4), 1), ((1,), 0)])
+def test_steps_with_fewer_rounds_repeat_what_all_rounds_of_the_located_step_do(each, times):
+    """As those of a solver. One round that is not the same leaves open which of them a step with one round makes."""
+
+    def rounds(at: float, is_located: bool) -> list[Json]:
+        return two_layers(at, is_located) if is_located else layer(at, 0, 0, is_located)
+
+    found = find(facts_with(Recomputation(again=(), each_step=each), rounds))
+    assert sum(one.count for one in found) == times
+
+
+def test_a_step_that_trains_is_no_benchmark():
+    def training(at: float, is_located: bool) -> list[Json]:
+        update = annotation("Optimizer.step#SGD.step", at + 190, 5)
+        return [*two_layers(at, is_located), update]
+
+    found = find(facts_with(Recomputation(again=(), each_step=(0, 1, 2, 3, 4, 5)), training))
+    assert sum(one.count for one in found) == 6
 
 
 @pytest.mark.parametrize(("each", "is_benchmark"), [((0, 1, 2, 3, 4, 5), True), ((0, 1, 2, 3, 4), False)])
