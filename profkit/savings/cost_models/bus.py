@@ -82,7 +82,7 @@ def host_link(facts: Facts, to_device: bool) -> Link:
     least = float(others.max(initial=0.0))
     if pinned.size:
         return Link(max(float(median(pinned)), least), _MEASURED, True)
-    sheet = _by_data_sheet(facts)
+    sheet = by_data_sheet(facts)
     rate = _ACHIEVED * (sheet or _GEN3)
     return Link(max(rate, least), _BY_DATA_SHEET if sheet else _UNKNOWN, False)
 
@@ -103,7 +103,8 @@ def _rates(facts: Facts, to_device: bool, kind: str) -> np.ndarray[tuple[int], n
     return events.size_bytes[rows] / events.duration_ns[rows]
 
 
-def _by_data_sheet(facts: Facts) -> float | None:
+def by_data_sheet(facts: Facts) -> float | None:
+    """GB/s of the PCI Express link of the recording's device; None if it is not known."""
     names = {name for name in facts.trace.recording.devices if name}
     words = {word for name in names for word in re.findall(r"[a-z0-9]+", name.lower())}
     known = {_LINKS[word] for word in words if word in _LINKS}
