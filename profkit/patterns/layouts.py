@@ -116,17 +116,22 @@ def _copies(facts: Facts, called: Rows) -> Bools:
 
 
 def _last_layouts(facts: Facts, copies: Rows, sizes: list[Sizes], number: Int64s) -> tuple[tuple[Layout, ...], Int64s]:
-    """All layouts of views, and for each copy the number of that of the last view of its sizes made before, `NONE` if
-    there is none. The sizes of the copies are listed, and ``number`` says which each has."""
-    events = facts.trace.events
-    rows = np.flatnonzero(named_operators(facts, "aten::as_strided") & (events.lane == facts.steps.main_lane))
-    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    """The layouts of the views in the measured steps, and for each copy the number of that of the last view of its
+    sizes made before, `NONE` if there is none. The copies' sizes are listed, and ``number`` says which each has."""
+    events, found = facts.trace.events, np.full(len(copies), NONE, dtype=np.int64)
+    if not len(copies):
+        return (), found
+    views = named_operators(facts, "aten::as_strided") & (events.lane == facts.steps.main_lane)
+    rows = np.flatnonzero(views & facts.measured)
     calls, view = distinct_calls(facts, rows)
     layouts = tuple(_layout(call.values) for call in calls)
-    found = np.full(len(copies), NONE, dtype=np.int64)
-    for one in {*sizes} - {()}:
-        mine = np.isin(number, [at for at, each in enumerate(sizes) if each == one])
-        alike = np.isin(view, [at for at, each in enumerate(layouts) if each.sizes == one])
+    known = {one: at for at, one in enumerate({*sizes} - {()})}
+    of_view = np.array([known.get(layout.sizes, NONE) for layout in layouts], dtype=np.int64)[view]
+    of_copy = np.array([known.get(one, NONE) for one in sizes], dtype=np.int64)[number]
+    order = np.lexsort((events.start_ns[rows], of_view))
+    begin, end = (np.searchsorted(of_view[order], range(len(known)), side=side) for side in ("left", "right"))
+    for one in known.values():
+        mine, alike = of_copy == one, order[begin[one] : end[one]]
         last = np.searchsorted(events.start_ns[rows[alike]], events.start_ns[copies[mine]]) - 1
         found[mine] = np.append(view[alike], NONE)[last]
     return layouts, found

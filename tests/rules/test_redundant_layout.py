@@ -52,7 +52,9 @@ def on_gpu(strides: str = HEADS_STRIDES, name: str = ATTENTION, between: list[Js
     shapes = [HEADS, []]
     copied = call("aten::contiguous", shapes, "c10::BFloat16", ("elementwise_kernel copy", 3000.0), at=110)
     inside = op("aten::copy_", 130, 20, dims=[HEADS, HEADS, []], external=1)
-    attends = call(name, [HEADS] * 3, "c10::BFloat16", ("flash_fwd_kernel", 6000.0), at=320, number=2, on_device_at=3140)
+    attends = call(
+        name, [HEADS] * 3, "c10::BFloat16", ("flash_fwd_kernel", 6000.0), at=320, number=2, on_device_at=3140
+    )
     return on_device(turn(100, HEADS, strides, source=WORDS), copied, [inside], between or [], attends)
 
 
@@ -194,3 +196,16 @@ def test_without_operators_or_shapes_the_rule_does_not_look():
     assert Need.OPERATORS in missing_needs(facts, redundant_layout.needs)
     facts = facts_of([step(0, 0, 100), op("aten::contiguous", 10, 40)])
     assert Need.SHAPES in missing_needs(facts, redundant_layout.needs)
+
+
+@pytest.mark.parametrize("strides", ["[--1, 64]", f"[{'9' * 5000}, 64]", "[1, 64, 3]", "[a, b]", "[]", "[¹, ²]"])
+def test_strides_that_are_none_tell_nothing(strides):
+    assert find(recording(turn(0, [64, 32], strides, "t"), copy(10, [64, 32]), reader("mm", [8, 64], [64, 32]))) == []
+
+
+def test_the_last_view_of_the_same_sizes_counts():
+    shapes = [8, 64], [64, 32]
+    again = turn(0, [64, 32], "[1, 64]", "t"), turn(5, [64, 32], "[2, 128]", "slice")
+    assert find(recording(*again, copy(10, [64, 32]), reader("mm", *shapes))) == []
+    earlier, later = turn(0, [64, 32], "[2, 128]", "slice"), turn(5, [64, 32], "[1, 64]", "t")
+    assert len(find(recording(earlier, later, copy(10, [64, 32]), reader("mm", *shapes)))) == 1

@@ -12,7 +12,7 @@ import numpy as np
 from profkit.derive.device.kernel_families import Family, family_of_kernel
 from profkit.derive.facts import Facts, derived_once
 from profkit.findings.values import BesideCommunication
-from profkit.trace.events import Category, Rows
+from profkit.trace.events import Bools, Category, Float64s, Int64s, Rows
 from profkit.trace.statistics import distinct, distinct_rows, median
 
 _BY_DATA = frozenset(
@@ -59,9 +59,7 @@ def beside_communication(facts: Facts) -> BesideCommunication | None:
     enough = np.flatnonzero((counts >= _LEAST_OF_KIND).all(axis=0))
     if counts[0][enough].sum() < _LEAST:
         return None
-    usual_ns = np.array(
-        [[median(length_ns[side & (kind == one)]) for side in (beside, alone)] for one in enough.tolist()]
-    )
+    usual_ns = np.stack([_medians(kind, length_ns, side, enough) for side in (beside, alone)], axis=1)
     limit_ns = np.full(len(first), np.inf)
     limit_ns[enough] = usual_ns[:, 1]
     mine = beside & np.isfinite(limit_ns[kind])
@@ -73,6 +71,14 @@ def beside_communication(facts: Facts) -> BesideCommunication | None:
     number = counts[:, enough].sum(axis=1)
     more_ns = facts.steps.per_step_ns(max(0, int(taken_ns - alone_ns)))
     return BesideCommunication(int(number[0]), int(number[1]), round(ratio, 4), more_ns)
+
+
+def _medians(kind: Int64s, length_ns: Int64s, side: Bools, wanted: Int64s) -> Float64s:
+    """Of the kernels on one side, by kind."""
+    rows = np.flatnonzero(side)
+    rows = rows[np.argsort(kind[rows], kind="stable")]
+    begin, end = (np.searchsorted(kind[rows], wanted, side=edge) for edge in ("left", "right"))
+    return np.array([median(length_ns[rows[a:b]]) for a, b in zip(begin.tolist(), end.tolist(), strict=True)])
 
 
 def _comparable(facts: Facts) -> tuple[Rows, Rows]:
