@@ -71,6 +71,7 @@ from profkit.patterns.program import program_elementwise, program_traffic
 from profkit.patterns.ranks.bandwidths import bus_rates
 from profkit.patterns.time.bounds import Bound
 from profkit.patterns.time.communicating import communicating
+from profkit.patterns.time.contended import beside_communication
 from profkit.patterns.time.hottest import hottest_lines, hottest_operators, hottest_updates
 from profkit.patterns.time.kernels import kernel_families
 from profkit.patterns.time.shares import time_parts
@@ -83,6 +84,7 @@ from profkit.run.directory import CallSite, Run
 from profkit.run.experiment import Answer, Experiment, Measurement
 from profkit.run.plan import COUNTED_AS
 from profkit.run.whole_run import RunAccount, load_account
+from profkit.savings.cost_models.links import with_links
 from profkit.savings.costliest import PlaceCost, costliest_places
 from profkit.savings.launch.launch_savings import predict_together
 from profkit.savings.replay import host_at_work_ns
@@ -525,7 +527,8 @@ def _time_steps(facts: Facts, found: StepTime) -> Timing:
         recorded_shares=_share(found.recorded_rows, found.recorded_ns) if found.source and found.busy_ns else (),
         unprofiled_most_time_ns=most_ns,
         held_up_step_time_ns=found.held_up_ns,
-        exchange_rates=bus_rates(facts),
+        exchange_rates=with_links(facts, bus_rates(facts), exchange.exposed_ns if exchange else 0.0),
+        beside_communication=beside_communication(facts),
     )
 
 

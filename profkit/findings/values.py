@@ -321,7 +321,9 @@ class ExchangeRate:
     """What a link carries in collectives of one ``operation`` among so many ``ranks``, by the measure of nccl-tests
     (bus bandwidth). ``count`` are those in the measured steps into which a rank puts a megabyte or more, ``size_bytes``
     and ``each_ns`` medians of them. ``bytes_per_s`` is a median and holds waits for other ranks, ``best_bytes_per_s``
-    that of the fastest."""
+    that of the fastest. ``is_local`` says whether the ranks may be those of one machine: at most eight neighbours, as
+    far as told. ``link_bytes_per_s`` is what the links between such devices carry, if the fastest call stays far below
+    that, else 0; ``could_save_ns`` is what a step would gain at most at three quarters of it."""
 
     operation: str
     ranks: int
@@ -330,6 +332,21 @@ class ExchangeRate:
     each_ns: int
     bytes_per_s: float
     best_bytes_per_s: float
+    is_local: bool = False
+    link_bytes_per_s: float = 0.0
+    could_save_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BesideCommunication:
+    """Kernels of the same operators and shapes that run beside collectives and alone: how many of either were compared
+    in the measured steps, and how many times as long they take beside them. ``time_ns`` is what that costs those
+    compared, per step."""
+
+    beside: int
+    alone: int
+    ratio: float
+    time_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +369,8 @@ class Timing:
     ``recorded_bound_by`` is what the step waits for as recorded, and ``recorded_shares`` are its shares; both are left
     out without a device. ``held_up_step_time_ns`` is what the steps without a profiler took if that is longer than the
     recorded ones: something else held them up, and ``unprofiled_step_time_ns`` is then the recorded step.
-    ``exchange_rates`` are those of the collectives, the ones with most time first.
+    ``exchange_rates`` are those of the collectives, the ones with most time first. ``beside_communication`` is what
+    collectives do to the computing beside them, None if that cannot be compared.
     """
 
     steps: int
@@ -374,6 +392,7 @@ class Timing:
     unprofiled_most_time_ns: int | None = None
     held_up_step_time_ns: int | None = None
     exchange_rates: tuple[ExchangeRate, ...] = ()
+    beside_communication: BesideCommunication | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from profkit.trace.events import Rows
 from profkit.trace.statistics import distinct_rows
 
 Shapes = Sequence[Sequence[int]]
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
+"""Of 64 bits: PyTorch has no longer ones, and Python refuses to read some."""
 
 
 def shapes_of(facts: Facts, row: int) -> Shapes:
@@ -63,7 +66,7 @@ def result_of_repeat(shape: Sequence[int], times: str) -> tuple[int, ...]:
 def parse_numbers(text: str) -> tuple[int, ...]:
     """``'[1, 8, 1]'`` or ``'8'`` → numbers; empty for anything else."""
     parts = text.strip("[]").replace(" ", "").split(",")
-    return tuple(map(int, parts)) if all(part.lstrip("-").isdecimal() for part in parts) else ()
+    return tuple(map(int, parts)) if all(map(_NUMBER.fullmatch, parts)) else ()
 
 
 def by_operator(

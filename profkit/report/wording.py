@@ -14,6 +14,7 @@ from profkit.diagnosis.bounding import explain_bound
 from profkit.diagnosis.verdict import conclude, step_figure
 from profkit.findings.values import (
     MEASURED_EVIDENCE,
+    BesideCommunication,
     DeviceMemory,
     Diagnosis,
     ExchangeRate,
@@ -39,6 +40,8 @@ _SLOWS_FROM = 0.1
 makes 2 % of the step at most."""
 _MOST_RATES = 2
 """Kinds of collectives told of: further ones take less time."""
+_SLOWED_FROM = 1.05
+"""Times as long: what is less is no difference that a median shows."""
 _MAY_SLOW = ", which may be slower for it: both share the device's processors and memory"
 
 
@@ -252,7 +255,20 @@ def communication_note(timing: Timing) -> str:
     found = f"Communication takes {format_time(exchanged_ns)} a step, {share} of it hidden"
     is_much = timing.step_time_ns is not None and hidden * exchanged_ns >= _SLOWS_FROM * timing.step_time_ns
     rates = "".join(f". {_rate_note(one)}" for one in timing.exchange_rates[:_MOST_RATES])
-    return f"{found} behind computing{_MAY_SLOW if is_much else ''}{rates}"
+    measured = _slowed_note(timing.beside_communication)
+    return f"{found} behind computing{measured or (_MAY_SLOW if is_much else '')}{rates}"
+
+
+def _slowed_note(measured: BesideCommunication | None) -> str:
+    """What collectives do to the computing beside them; empty if that was not compared."""
+    if measured is None:
+        return ""
+    if measured.ratio < _SLOWED_FROM:
+        return f". {measured.beside:,} kernels take no longer beside it than {measured.alone:,} of their kind alone"
+    return (
+        f". {measured.beside:,} kernels take {measured.ratio:.2f} times as long beside it as {measured.alone:,} of "
+        f"their kind alone, {format_time(measured.time_ns)} a step more. Both share processors and memory"
+    )
 
 
 def _rate_note(one: ExchangeRate) -> str:
@@ -260,7 +276,19 @@ def _rate_note(one: ExchangeRate) -> str:
     usual, best = format_bytes(one.bytes_per_s), format_bytes(one.best_bytes_per_s)
     return (
         f"{name[:1].upper()}{name[1:]} of {format_bytes(one.size_bytes)} among {one.ranks} ranks takes {each}, waits "
-        f"for other ranks included: {usual} a second on the bus, {best} at best"
+        f"for other ranks included: {usual} a second on the bus, {best} at best{_link_note(one)}"
+    )
+
+
+def _link_note(one: ExchangeRate) -> str:
+    """How far that is below what the links carry, and why it may be; empty if it is not."""
+    if not one.link_bytes_per_s:
+        return ""
+    saved = f": at three quarters, a step takes up to {format_time(one.could_save_ns)} less"
+    return (
+        f". Links in one machine carry {format_bytes(one.link_bytes_per_s)} a second between such devices"
+        f"{saved if one.could_save_ns else ''}. Either the data goes another way, or each call waits for other ranks: "
+        "`nvidia-smi topo -m` and `NCCL_DEBUG=INFO` tell"
     )
 
 

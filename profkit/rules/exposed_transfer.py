@@ -59,6 +59,7 @@ from profkit.rules.base import (
     rule,
 )
 from profkit.savings import Edit, shrink_work
+from profkit.savings.cost_models.bus import slow_link
 from profkit.savings.replay import device_alone_ns
 from profkit.trace import Bools, Category, among, distinct
 
@@ -89,7 +90,7 @@ def exposed_transfer(facts: Facts) -> Suspicions:
     yield Suspicion(
         message=f"{format_bytes(size)} a step is copied to the device from pinned memory in {format_time(took_ns)}, "
         "and the kernels wait for it in the same stream. Sent on its own stream while the previous step "
-        "computes, it would delay nothing.",
+        f"computes, it would delay nothing.{slow_link(facts, to_device=True)}",
         fix=_FIX,
         rows=distinct(transfers.place),
         edit=_sent_ahead(facts, transfers),

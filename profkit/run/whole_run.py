@@ -104,13 +104,16 @@ class DeviceSample(Struct, frozen=True):
 
 class DeviceUse(Struct, frozen=True):
     """A GPU that NVML shows to the process, which is not said to use it. ``most_mhz`` is the highest clock of its
-    multiprocessors, 0 if unknown."""
+    multiprocessors, and its PCI Express link has at most that generation and so many lanes in this machine; 0 if
+    unknown."""
 
     index: int
     name: str
     total_bytes: int = 0
     most_mhz: int = 0
     samples: tuple[DeviceSample, ...] = ()
+    link_generation: int = 0
+    link_lanes: int = 0
 
 
 class DeviceChoice(Struct, frozen=True):

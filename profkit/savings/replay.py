@@ -20,6 +20,8 @@ device before the measured steps.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,9 +32,20 @@ from profkit.derive.timeline.thinned import UNTOUCHED, Removed, Thinned
 from profkit.savings.edits import Edit
 from profkit.savings.outliers import outliers_ns
 from profkit.savings.queueing import find_full_queue
-from profkit.savings.streams import Edited, HostWaits, Queue, find_waits_for, replay_streams
+from profkit.savings.streams import (
+    CROSSING_NS,
+    CROSSING_ON_AMD_NS,
+    Edited,
+    HostWaits,
+    Queue,
+    find_waits_for,
+    replay_streams,
+)
 from profkit.trace.events import NONE, Category, Rows
 from profkit.trace.statistics import among
+
+_ON_AMD = re.compile(r"^hip[A-Z]")
+"""The runtime's calls in a trace of an AMD device."""
 
 
 class Replay(Struct, frozen=True):
@@ -201,7 +214,8 @@ def _window(facts: Facts) -> _Window:
     order = np.flatnonzero(inside)
     order = order[np.lexsort((events.start_ns[launches.work[order]], launched_ns[order]))]
     free_ns = int(facts.device.first_lag.end_ns.max(initial=start_ns))
-    queue = Queue.of(events, launches.work[order], launched_ns[order], free_ns)
+    crossing_ns = CROSSING_ON_AMD_NS if facts.trace.matching(_ON_AMD).any() else CROSSING_NS
+    queue = Queue.of(events, launches.work[order], launched_ns[order], free_ns, crossing_ns)
     return _Window(queue, _host_waits(facts, queue, launches.call[order]), free_ns)
 
 

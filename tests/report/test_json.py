@@ -48,6 +48,7 @@ FULL = {
         "unprofiled_most_time_ns": None,
         "held_up_step_time_ns": None,
         "exchange_rates": [],
+        "beside_communication": None,
     },
     "findings": [
         {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from profkit.derive.facts import Facts
 from profkit.savings.edits import Edit, combine, remove, shrink_work, unblock
@@ -264,16 +265,16 @@ def test_the_latency_of_a_launch_is_no_charge_while_earlier_work_runs():
     assert _replay_us(facts, remove(_rows(facts, "aten::mm"))) == (105, 103)
 
 
-def _two_streams(waits: bool) -> Facts:
+def _two_streams(waits: bool, after: float = 2, launch: str = LAUNCH) -> Facts:
     """A collective that starts when the gradient is there, 2 µs after, or by itself 40 µs later."""
-    start = 112 if waits else 150
+    start = 110 + after if waits else 150
     return facts_of(
         [
             step(0, 0, 60),
             op("aten::mm", 1, 2),
-            runtime(LAUNCH, 5, 2, correlation=1),
+            runtime(launch, 5, 2, correlation=1),
             kernel("gradient", 10, 100, correlation=1),
-            runtime(LAUNCH, 8, 2, correlation=2),
+            runtime(launch, 8, 2, correlation=2),
             kernel("ncclAllReduce", start, 50, correlation=2, stream=20),
         ]
     )
@@ -283,6 +284,18 @@ def test_a_stream_that_waits_for_another_goes_on_when_that_one_has_come_so_far()
     facts = _two_streams(waits=True)
     assert _replay_us(facts, Edit()) == (162, 162)
     assert _replay_us(facts, shrink_work(facts.launches.work[:1], _ns(60), 0.1)) == (162, 122)
+
+
+@pytest.mark.parametrize(
+    ("launch", "after", "follows"),
+    [(LAUNCH, 16, False), ("hipLaunchKernel", 16, True), ("hipLaunchKernel", 26, False)],
+)
+def test_on_an_amd_device_a_stream_goes_on_later(launch, after, follows):
+    facts = _two_streams(waits=True, after=after, launch=launch)
+    end_us = 160 + after
+    assert _replay_us(facts, Edit()) == (end_us, end_us)
+    shorter = shrink_work(facts.launches.work[:1], _ns(60), 0.1)
+    assert _replay_us(facts, shorter) == (end_us, end_us - 40 if follows else end_us)
 
 
 def test_a_stream_that_starts_late_for_no_reason_in_the_recording_still_does():

@@ -12,6 +12,8 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from profkit.run.whole_run import DeviceChoice, DeviceSample, DeviceUse
 
 _LIBRARY = "libnvidia-ml.so.1"
@@ -66,9 +68,7 @@ class Devices:
     def taken(self) -> tuple[DeviceUse, ...]:
         """The devices with their samples."""
         pairs = zip(self._known, self._samples, strict=True)
-        return tuple(
-            DeviceUse(use.index, use.name, use.total_bytes, use.most_mhz, tuple(samples)) for (_, use), samples in pairs
-        )
+        return tuple(msgspec.structs.replace(use, samples=tuple(samples)) for (_, use), samples in pairs)
 
     def _open(self) -> None:
         try:
@@ -96,7 +96,22 @@ class Devices:
         self._library.nvmlDeviceGetName(handle, name, ctypes.c_uint(_NAME_BYTES))
         most = ctypes.c_uint()
         self._library.nvmlDeviceGetMaxClockInfo(handle, ctypes.c_uint(_MULTIPROCESSORS), ctypes.byref(most))
-        return DeviceUse(index, name.value.decode(errors="replace"), self._memory(handle).total, most.value)
+        return DeviceUse(
+            index,
+            name.value.decode(errors="replace"),
+            self._memory(handle).total,
+            most.value,
+            link_generation=self._told("nvmlDeviceGetMaxPcieLinkGeneration", handle),
+            link_lanes=self._told("nvmlDeviceGetMaxPcieLinkWidth", handle),
+        )
+
+    def _told(self, function: str, handle: Any) -> int:
+        """The number that a function of the library writes; 0 if it does not know, or has no such function."""
+        value = ctypes.c_uint()
+        with suppress(AttributeError):
+            if getattr(self._library, function)(handle, ctypes.byref(value)) == 0:
+                return value.value
+        return 0
 
     def _memory(self, handle: Any) -> _Memory:
         memory = _Memory()

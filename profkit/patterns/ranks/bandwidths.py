@@ -30,6 +30,8 @@ _CARRIED: Mapping[str, Callable[[int], float]] = {
 """Times the bytes that a rank puts in. All ranks' parts together are what an all-gather moves."""
 _LEAST_BYTES = 1 << 20
 """What a rank puts in: below that the start of a collective takes most of its time, and no link shows its rate."""
+_A_MACHINE = 8
+"""Devices. Smaller machines are told from larger ones by nothing in a trace."""
 
 
 @derived_once
@@ -38,13 +40,14 @@ def bus_rates(facts: Facts) -> tuple[ExchangeRate, ...]:
     found = find_exchanges(facts)
     chosen = found.on_device & (found.said >= 0) & facts.steps.in_measured(found.issue_ns)
     said, length_ns = found.said[chosen], (found.end_ns - found.start_ns)[chosen]
-    groups: dict[tuple[str, int], list[tuple[int, float, np.ndarray]]] = {}
+    groups: dict[tuple[str, int, bool], list[tuple[int, float, np.ndarray]]] = {}
     for code in distinct(said).tolist():
         arguments = read_arguments(facts.trace.text_of(code))
         operation, size = operation_of(arguments.operation), _size_of(arguments)
         if operation in _CARRIED and size >= _LEAST_BYTES and arguments.size > 1:
             carried = size * _CARRIED[operation](arguments.size)
-            groups.setdefault((operation, arguments.size), []).append((size, carried, length_ns[said == code]))
+            key = operation, arguments.size, _may_be_local(arguments)
+            groups.setdefault(key, []).append((size, carried, length_ns[said == code]))
     rates = [(sum(int(times.sum()) for _, _, times in of), _rate(*key, of)) for key, of in groups.items()]
     return tuple(rate for _, rate in sorted(rates, key=lambda one: -one[0]))
 
@@ -55,7 +58,15 @@ def _size_of(arguments: CollectiveArguments) -> int:
     return arguments.elements * each if each is not None and arguments.elements > 0 else 0
 
 
-def _rate(operation: str, ranks: int, of: list[tuple[int, float, np.ndarray]]) -> ExchangeRate:
+def _may_be_local(arguments: CollectiveArguments) -> bool:
+    """Whether one machine with eight devices can hold the group; ranks are numbered machine by machine."""
+    members = arguments.members
+    return arguments.size <= _A_MACHINE and (
+        members is None or min(members) // _A_MACHINE == max(members) // _A_MACHINE
+    )
+
+
+def _rate(operation: str, ranks: int, is_local: bool, of: list[tuple[int, float, np.ndarray]]) -> ExchangeRate:
     sizes = np.concatenate([np.full(len(times), size) for size, _, times in of])
     times_ns = np.concatenate([times for _, _, times in of])
     rates = np.concatenate([carried / times * 1e9 for _, carried, times in of])
@@ -67,4 +78,5 @@ def _rate(operation: str, ranks: int, of: list[tuple[int, float, np.ndarray]]) -
         int(median(times_ns)),
         round(median(rates)),
         round(rates.max()),
+        is_local,
     )

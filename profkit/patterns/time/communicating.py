@@ -17,6 +17,11 @@ class Communicating(Struct, frozen=True):
     time_ns: int
     hidden: float
 
+    @property
+    def exposed_ns(self) -> float:
+        """In which nothing is computed."""
+        return self.time_ns * (1 - self.hidden)
+
 
 def communicating(facts: Facts) -> Communicating | None:
     """What the devices exchange in the measured steps; None if that is nothing."""

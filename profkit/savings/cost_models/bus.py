@@ -11,6 +11,7 @@ import re
 import numpy as np
 from msgspec import Struct
 
+from profkit.core.units import format_bytes
 from profkit.derive.facts import Facts
 from profkit.patterns.transfers.copies import Transfers, waits_below
 from profkit.savings.edits import Edit, combine, shrink_work, unblock
@@ -49,6 +50,11 @@ _LINKS = {
     "gh200": _NVLINK_C2C,
 }
 """By a word of the GPU's name."""
+_BY_GENERATION = {1: 0.25, 2: 0.5, 3: 0.984, 4: 1.969, 5: 3.938, 6: 7.563}
+"""GB/s of a lane in one direction."""
+_MOST_LANES = 16
+_FAR_BELOW = 0.4
+"""Of what copies reach: half may be the generation before, in a machine older than the card."""
 _ACHIEVED = 0.85
 """The share of the link's rate that copies reach: headers of packets of 256 bytes take a tenth (PCI Express Base
 Specification 3.0, 2.1), flow control the rest; an H100 copies 55 of 63 GB/s."""
@@ -82,7 +88,7 @@ def host_link(facts: Facts, to_device: bool) -> Link:
     least = float(others.max(initial=0.0))
     if pinned.size:
         return Link(max(float(median(pinned)), least), _MEASURED, True)
-    sheet = _by_data_sheet(facts)
+    sheet = carried_by_link(facts)
     rate = _ACHIEVED * (sheet or _GEN3)
     return Link(max(rate, least), _BY_DATA_SHEET if sheet else _UNKNOWN, False)
 
@@ -103,8 +109,40 @@ def _rates(facts: Facts, to_device: bool, kind: str) -> np.ndarray[tuple[int], n
     return events.size_bytes[rows] / events.duration_ns[rows]
 
 
-def _by_data_sheet(facts: Facts) -> float | None:
+def by_data_sheet(facts: Facts) -> float | None:
+    """GB/s of the PCI Express link of the recording's device; None if it is not known."""
     names = {name for name in facts.trace.recording.devices if name}
     words = {word for name in names for word in re.findall(r"[a-z0-9]+", name.lower())}
     known = {_LINKS[word] for word in words if word in _LINKS}
     return known.pop() if len(names) == len(known) == 1 else None
+
+
+def carried_by_link(facts: Facts) -> float | None:
+    """GB/s of the device's link in this machine: by its data sheet, or less if the driver says that the link has fewer
+    lanes or is older here. None if neither is known."""
+    sheet, here = by_data_sheet(facts), _in_this_machine(facts)
+    if sheet is None or here is None or sheet == _NVLINK_C2C:
+        return sheet or here
+    return min(sheet, here)
+
+
+def _in_this_machine(facts: Facts) -> float | None:
+    names = {name for name in facts.trace.recording.devices if name}
+    links = {(one.link_generation, one.link_lanes) for one in facts.account.devices if one.name in names}
+    generation, lanes = links.pop() if len(links) == 1 else (0, 0)
+    known = _BY_GENERATION.get(generation)
+    return known * lanes if known and 0 < lanes <= _MOST_LANES else None
+
+
+def slow_link(facts: Facts, to_device: bool) -> str:
+    """A sentence, with a space before it, on copies of pinned memory far below what the device's link carries; empty if
+    they are not."""
+    link, sheet = host_link(facts, to_device), by_data_sheet(facts)
+    if not link.is_measured or sheet is None or link.bytes_per_ns >= _FAR_BELOW * _ACHIEVED * sheet:
+        return ""
+    here = _in_this_machine(facts)
+    told = f"has {format_bytes(here * 1e9)}/s here" if here and here < sheet else "has fewer lanes, or is shared, here"
+    return (
+        f" They go at {format_bytes(link.bytes_per_ns * 1e9)}/s, where the link of such a device carries "
+        f"{format_bytes(sheet * 1e9)}/s: it {told} (`nvidia-smi -q` names its lanes)."
+    )

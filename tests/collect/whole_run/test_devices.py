@@ -69,6 +69,19 @@ def test_each_device_has_its_samples():
     assert looked.reason == ""
 
 
+def test_the_link_is_told_where_the_library_knows_it():
+    told = {
+        "nvmlDeviceGetMaxPcieLinkGeneration": setter(value=4),
+        "nvmlDeviceGetMaxPcieLinkWidth": setter(True, value=8),
+    }
+    looked = Devices(fake_nvml(**told))
+    looked.look(3 * S)
+    assert [(one.link_generation, one.link_lanes) for one in looked.taken()] == [(4, 8), (4, 0)]
+    looked = Devices(fake_nvml())
+    looked.look(3 * S)
+    assert [(one.link_generation, one.link_lanes) for one in looked.taken()] == [(0, 0), (0, 0)]
+
+
 def test_a_long_run_keeps_a_bounded_number():
     looked = Devices(fake_nvml())
     for second in range(5000):

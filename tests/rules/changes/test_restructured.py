@@ -456,6 +456,39 @@ def test_a_cast_that_the_next_one_takes_back_goes():
         changed("dtype-round-trip", "x = y.double() + x.double()\n", message=TRIP)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("y = x @ w.t().contiguous()\n", "y = x @ w.t()\n"),
+        ("y = conv2d(x.permute(0, 3, 1, 2).contiguous(), w)\n", "y = conv2d(x.permute(0, 3, 1, 2), w)\n"),
+        (
+            "def f(self, x):\n    w = self.w.t().contiguous()  # here\n    return x @ w\n",
+            "def f(self, x):\n    w = self.w.t()  # here\n    return x @ w\n",
+        ),
+    ],
+)
+def test_a_view_takes_the_place_of_its_copy_where_it_is_only_read(before, after):
+    assert changed("redundant-layout", before) == after
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("y = x @ w.contiguous(memory_format=f)\n", "not of the form"),
+        ("y = x.t().contiguous() @ w.t().contiguous()\n", "2 calls of `contiguous`"),
+        ("y = w.t().contiguous().view(-1)\n", "does not show on that line"),
+        ("self.w = w.t().contiguous()\n", "does not show on that line"),
+        ("a = b = w.t().contiguous()\n", "does not show on that line"),
+        ("v = w.t().contiguous()  # here\ny = x @ v\nz = v.view(-1)\n", "line 3 may need `v` in order"),
+        ("v = w.t().contiguous()  # here\ny = x @ v\nv = 1\n", "`v` is set at 2 places"),
+        ("v = w.t().contiguous()  # here\nw.add_(1)\ny = x @ v\n", "`w` is changed in place"),
+    ],
+)
+def test_a_copy_that_something_may_need_stays(text, reason):
+    with pytest.raises(Refused, match=reason):
+        changed("redundant-layout", text)
+
+
 def test_a_backward_pass_is_told_what_it_trains():
     before = """
         a = SGD(g.parameters(), lr=1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profkit.savings.cost_models.bus import _LINKS, host_link
+from profkit.run.whole_run import DeviceUse, RunAccount
+from profkit.savings.cost_models.bus import _LINKS, host_link, slow_link
 from profkit.savings.cost_models.devices import _SHEETS
 from tests.rules.transferring import PAGEABLE, PINNED, TO_PINNED, computed, sent, stepped
 from tests.traces import facts_of
@@ -65,3 +66,38 @@ def test_it_is_no_slower_than_what_was_copied_from_anywhere():
 def test_a_copy_of_nothing_takes_its_start():
     found = link(device="NVIDIA H100 80GB HBM3")
     assert found.copy_ns(np.array([0, 53_550_000])).tolist() == [1_400, 1_001_400]
+
+
+A100 = "NVIDIA A100-SXM4-80GB"
+
+
+def on_machine(*parts, generation: int = 4, lanes: int = 16, name: str = A100):
+    devices = (DeviceUse(0, name, link_generation=generation, link_lanes=lanes),)
+    events = stepped(computed(0), *parts)
+    return facts_of(events, deviceProperties=[{"name": A100}], account=RunAccount(devices=devices))
+
+
+@pytest.mark.parametrize(
+    ("generation", "lanes", "gigabytes"),
+    [(4, 16, 31.5), (4, 8, 15.75), (3, 16, 15.75), (5, 16, 31.5), (9, 16, 31.5), (4, 0, 31.5), (4, 64, 31.5)],
+)
+def test_the_machine_may_have_less_than_the_card(generation, lanes, gigabytes):
+    found = host_link(on_machine(generation=generation, lanes=lanes), to_device=True)
+    assert found.bytes_per_ns == pytest.approx(0.85 * gigabytes, rel=1e-3)
+
+
+def test_another_card_of_the_machine_tells_nothing():
+    assert host_link(on_machine(lanes=1, name="NVIDIA T4"), to_device=True).bytes_per_ns == pytest.approx(0.85 * 31.5)
+
+
+@pytest.mark.parametrize(("copied_us", "told"), [(97.8, False), (98.0, True)])
+def test_pinned_copies_far_below_the_link_are_told(copied_us, told):
+    """A mebibyte in 97.9 µs is two fifths of 0.85 of 31.5 GB/s."""
+    copy = sent(20, MIB, PINNED, took=110, copied=copied_us)
+    assert bool(slow_link(on_machine(copy), to_device=True)) is told
+
+
+def test_the_driver_says_what_the_link_has_here():
+    copy = sent(20, MIB, PINNED, took=210, copied=200)
+    assert "it has 3.94 GB/s here" in slow_link(on_machine(copy, lanes=2), to_device=True)
+    assert "fewer lanes, or is shared" in slow_link(on_machine(copy), to_device=True)
