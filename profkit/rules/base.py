@@ -28,6 +28,7 @@ from profkit.derive.launch.joint_edits import JointEdit
 from profkit.findings.values import HIGH_FROM, LOW_FROM, MEDIUM_FROM, Kind, Location, Severity
 from profkit.patterns.named_lines import Places
 from profkit.patterns.retention.holding import MIN_SAMPLES
+from profkit.patterns.whole_run.marking import When
 from profkit.run.directory import CallSite, Watch, why_unwatched
 from profkit.savings.cost_models.devices import ASK_FOR_CARD, PRESUMED, presumed_rates, why_no_rates
 from profkit.savings.edits import Edit
@@ -57,6 +58,7 @@ __all__ = [
     "Suspicion",
     "Suspicions",
     "Watch",
+    "When",
     "derived_once",
     "format_bytes",
     "format_count",
@@ -139,6 +141,8 @@ class Suspicion(Struct, frozen=True):
     """The time that the whole run would be shorter, for what lies outside its steps and so is in no replay."""
     run_uncertainty: float = 0.0
     """The share of ``run_ns`` by which it may be wrong."""
+    run_when: When = When.ANY
+    """In which part of the run its line costs that time: there the page marks it."""
     spent_ns: int = 0
     """The time per step that the message names. Where the saving is longer, the report adds the reason."""
     rewrite: Rewrite | None = None

@@ -47,6 +47,7 @@ from profkit.rules.base import (
     Severity,
     Suspicion,
     Suspicions,
+    When,
     format_share,
     format_time,
     rule,
@@ -91,6 +92,7 @@ def _suspect(found: Repeated, label: str, share: float) -> Suspicion:
         places=Places.of([Location.of(found.site)]),
         run_ns=found.time_ns,
         run_uncertainty=_UNCERTAINTY,
+        run_when=When.BETWEEN,
         count=1,
         evidence={"waiting_ns_in_run": found.time_ns, "visits_seen": found.visits, "what": label},
     )

@@ -41,6 +41,7 @@ from profkit.rules.base import (
     Need,
     Suspicion,
     Suspicions,
+    When,
     format_share,
     format_time,
     rule,
@@ -72,6 +73,7 @@ def checkpoint_stops_training(facts: Facts) -> Suspicions:
             places=Places.of([Location.of(found.site)]),
             run_ns=found.time_ns - found.time_ns // every,
             run_uncertainty=_UNCERTAINTY,
+            run_when=When.BETWEEN,
             count=1,
             evidence={"saving_ns_in_run": found.time_ns, "checkpoints_seen": found.visits, "interval": every},
         )

@@ -91,6 +91,11 @@ class Changes:
         return self._end_block(block)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the end of a step is known, so that the next one tells a length."""
+        return self._ended_ns is not None
+
+    @property
     def together(self) -> int:
         """How many of the steps to come may be noted as one; 1 until it is known how short they are."""
         if not self._first_medians:

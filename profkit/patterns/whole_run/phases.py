@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.findings.values import Location, Phase, PhaseLine, WholeRun
-from profkit.patterns.whole_run.curves import curves_of, early_ns, recorded_within
+from profkit.patterns.whole_run.curves import curves_of, early_ns, recorded_within, steps_in_run
 from profkit.run.directory import CallSite
 from profkit.run.whole_run import PHASE_OF, PROGRAM_PHASE, Place, RunAccount, StackActivity, StackTime
 
@@ -80,7 +80,8 @@ def whole_run(facts: Facts) -> WholeRun | None:
     """The account of the run; None if it was not watched."""
     if not facts.account.stacks:
         return None
-    return replace(account_for(facts.account, phase_labels(facts)), recorded_ns=recorded_within(facts))
+    whole = account_for(facts.account, phase_labels(facts))
+    return replace(whole, recorded_ns=recorded_within(facts), steps=steps_in_run(facts))
 
 
 @derived_once
