@@ -98,6 +98,8 @@ class Need(Enum):
     TRACE = "a memory snapshot holds no operators, no steps and no times"
     """Every rule that does not ask for a snapshot has this need."""
     WHOLE_RUN = "what the whole run spent its time on was not watched (run the program under profkit)"
+    STEP_TIMES = "how long the run's steps took is not known"
+    """Met by a recording, which may tell too little of them, and by a run that was only watched."""
     RANKS = "one rank's recording: only several show who waits for whom"
     MESSAGES = "the recordings do not say to whom messages go, so a pipeline would not be recognised"
 
@@ -276,7 +278,11 @@ def nothing_below(roofline: Roofline, *families: Family) -> None:
 def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
     """The needs that the recording does not meet."""
     if not facts.has_trace and (facts.snapshot is not None or facts.account.stacks):
-        alone = (Need.SNAPSHOT, facts.snapshot is not None), (Need.WHOLE_RUN, bool(facts.account.stacks))
+        alone = (
+            (Need.SNAPSHOT, facts.snapshot is not None),
+            (Need.WHOLE_RUN, bool(facts.account.stacks)),
+            (Need.STEP_TIMES, bool(facts.account.steps)),
+        )
         return [] if any(need in needs and is_there for need, is_there in alone) else [Need.TRACE]
     met = {
         Need.SNAPSHOT: lambda: facts.snapshot is not None,
@@ -290,6 +296,7 @@ def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
         Need.LINES: lambda: bool(facts.steps.located.any()),
         Need.WHOLE_STEP: lambda: not facts.is_part,
         Need.WHOLE_RUN: lambda: bool(facts.account.stacks),
+        Need.STEP_TIMES: lambda: True,
         Need.RANKS: lambda: facts.launch is not None,
         Need.MESSAGES: lambda: not may_hide_pipelines(facts),
     }
