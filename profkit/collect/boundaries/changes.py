@@ -98,7 +98,7 @@ class Changes:
     @property
     def together(self) -> int:
         """How many of the steps to come may be noted as one; 1 until it is known how short they are."""
-        if not self._first_medians:
+        if not self._blocks and len(self._block) < BLOCK_STEPS:
             return 1
         return max(1, min(_MOST_TOGETHER, int(_SHORT_NS / max(self.last_ns, 1))))
 
