@@ -111,12 +111,15 @@ def account_for(account: RunAccount, labels: list[str]) -> WholeRun:
 
 class Repeated(Struct, frozen=True):
     """What one line of the program took while the training waited for it: the time, and how often at least. ``inner``
-    are the few lines below it, of the functions that it calls, at which most of that time passes."""
+    are the few lines below it, of the functions that it calls, at which most of that time passes. ``before_ns`` and
+    ``after_ns`` are what it took before the first step and after the last."""
 
     site: CallSite
     time_ns: int
     visits: int
     inner: tuple[CallSite, ...] = ()
+    before_ns: int = 0
+    after_ns: int = 0
 
 
 def repeated_between_steps(facts: Facts, label: str) -> list[Repeated]:
@@ -142,14 +145,16 @@ def _repeated(account: RunAccount, line: int, numbers: set[int], within: tuple[i
     """The time and the visits of these stacks in the columns from one to another. Columns in a row are one visit,
     unless a single stack was seen to be left and entered again more often, or the line was and does little else: a
     column of a long run may hold several epochs."""
-    times = [sum(time for at, time in column if at in numbers) for column in account.columns[within[0] : within[1] + 1]]
+    every = [sum(time for at, time in column if at in numbers) for column in account.columns]
+    times = every[within[0] : within[1] + 1]
     runs = sum(1 for before, now in zip([0, *times], times, strict=False) if now and not before)
     alone = account.stacks[next(iter(numbers))].visits if len(numbers) == 1 and runs else 0
     at_line = sum(stack.time_ns for stack in account.stacks if line in stack.places)
     own = sum(account.stacks[number].time_ns for number in numbers)
     entries = account.places[line].entries if runs and own >= _MOSTLY * at_line else 0
     visits = max(runs, alone - 1, entries - 1)
-    return Repeated(account.places[line].site, sum(times), visits, _inner(account, line, numbers))
+    before_ns, after_ns = sum(every[: within[0]]), sum(every[within[1] + 1 :])
+    return Repeated(account.places[line].site, sum(times), visits, _inner(account, line, numbers), before_ns, after_ns)
 
 
 def _inner(account: RunAccount, line: int, numbers: Iterable[int]) -> tuple[CallSite, ...]:
