@@ -284,7 +284,7 @@ def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
             (Need.STEP_TIMES, bool(facts.account.steps)),
         )
         return [] if any(need in needs and is_there for need, is_there in alone) else [Need.TRACE]
-    met = {
+    met: dict[Need, Callable[[], bool]] = {
         Need.SNAPSHOT: lambda: facts.snapshot is not None,
         Need.DEVICE: lambda: facts.device.present,
         Need.SHAPES: lambda: facts.operators.has_shapes,
