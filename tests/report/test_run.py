@@ -137,6 +137,12 @@ def test_the_line_on_the_run_says_if_its_steps_changed(steps, told):
     assert line.endswith(f"10 % starting Python. {told}".rstrip())
 
 
+def test_a_run_that_was_only_watched_has_its_number_of_steps(diagnosis):
+    text = render(replace(diagnosis, whole_run=replace(WHOLE, steps=steps_of(4, 90, 2))), "text")
+    assert "steps    30 steps of about 4.00 ms" in text
+    assert "steps of about" not in render(diagnosis, "text")
+
+
 def test_the_time_of_steps_lies_below_the_band(diagnosis):
     part = StepsInRun(S, 2 * S, 10, 4_000_000, 2_000_000, 5_000_000)
     later = StepsInRun(2 * S, 3 * S, 20, 8_000_000, 5_000_000, 90_000_000)

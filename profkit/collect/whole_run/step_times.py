@@ -39,8 +39,9 @@ class StepTimes:
 
     def taken(self, origin_ns: int) -> tuple[StepSpan, ...]:
         """The spans so far, the open one too; they count from this time of the performance counter."""
-        open_one = self._open()
-        spans = [*self._spans, *([open_one] if open_one.steps else [])]
+        spans, open_one = list(self._spans), self._open()
+        if open_one.steps and (not spans or open_one.until_ns > spans[-1].until_ns):  # else it was just closed
+            spans.append(open_one)
         return tuple(_since(span, origin_ns) for span in spans)
 
     def _open(self) -> StepSpan:
