@@ -154,6 +154,11 @@ def test_the_time_of_steps_lies_below_the_band(diagnosis):
     assert "Time of a step" not in render(replace(diagnosis, whole_run=replace(WHOLE, steps=(part,))), "html")
 
 
+def test_one_part_of_very_long_steps_does_not_flatten_the_others(diagnosis):
+    page = render(replace(diagnosis, whole_run=replace(WHOLE, steps=steps_of(10, 10, 900, 10))), "html")
+    assert '<text x="4" y="13">50.0 ms</text>' in page
+
+
 def found(rule, severity, *in_run):
     return Finding(rule, Kind.FAULT, severity, "", 1, 1.0, "", saving=Saving(0, 0.1, 0.1, 0.1, run_ns=S), in_run=in_run)
 

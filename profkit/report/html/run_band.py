@@ -4,6 +4,7 @@ held."""
 from __future__ import annotations
 
 from itertools import groupby
+from statistics import median
 
 from msgspec import Struct
 
@@ -35,8 +36,9 @@ _LEAST_WIDTH = 0.3
 """Per cent of the width: a frame of three pixels is seen."""
 _TICKS = 4
 """Parts of the axis: five labels fit on a phone."""
-_ROOM = 1.25
-"""Over the longest typical step: single steps that took longer, such as those of an evaluation, are cut off there."""
+_ROOM, _MOST_MEDIANS = 1.25, 4.0
+"""Over the longest typical step, up to so many times their median: what took longer, such as an evaluation, is cut off
+there. Steps that grow evenly stay below it."""
 
 _PHASE_HUES = {
     START: "idle",
@@ -149,7 +151,8 @@ def steps(whole: WholeRun | None) -> StepsOfRun | None:
     """None if the steps of fewer than two parts of the run are known."""
     if whole is None or not whole.band or len(whole.steps) < 2:
         return None
-    top = _ROOM * max(1, *(part.typical_ns for part in whole.steps))
+    times = [max(part.typical_ns, 1) for part in whole.steps]
+    top = _ROOM * min(max(times), _MOST_MEDIANS * median(times))
     typical, area = [], []
     for part in whole.steps:
         begin, end = (min(max(_along(whole, time_ns), 0.0), 100.0) for time_ns in (part.from_ns, part.until_ns))
