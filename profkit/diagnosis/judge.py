@@ -33,6 +33,7 @@ from profkit.patterns.frequency import times_per_step
 from profkit.patterns.places.events import call_site, enclosing_function
 from profkit.patterns.retention.until_full import time_until_full_ns
 from profkit.patterns.time.start_up import describe_start_up
+from profkit.patterns.whole_run.marking import spans_of_lines
 from profkit.patterns.whole_run.phases import whole_run
 from profkit.rules import all_rules
 from profkit.rules.base import CannotLook, Rule, Suspicion, missing_needs, reason_for
@@ -166,8 +167,16 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> PricedFinding:
         evidence={**suspicion.evidence, **growth},
         change=_change(suspicion, location),
         account=_account(facts, suspicion),
+        in_run=_in_run(facts, suspicion, location),
     )
     return PricedFinding(rule.name, suspicion, finding, suspicion.edit)
+
+
+def _in_run(facts: Facts, suspicion: Suspicion, location: Location | None) -> tuple[tuple[int, int], ...]:
+    """When the run was at the line, for what costs the run and not each step."""
+    if not suspicion.run_ns or location is None:
+        return ()
+    return spans_of_lines(facts, {(location.file, location.line)}, suspicion.run_when)
 
 
 def _weigh(

@@ -186,7 +186,8 @@ class Finding:
     ``count`` is how often it happens per step. ``confidence`` (0 to 1) is that of the evidence, not of the price.
     ``location`` is the line to change, None if no single line is at fault; ``also`` are related lines. ``saving`` is
     None if the recording does not show a price. ``evidence`` are the figures behind the message, by name. ``account``
-    is how the time of the saving came about, None if no time was predicted."""
+    is how the time of the saving came about, None if no time was predicted. ``in_run`` are the times, from and until in
+    nanoseconds since the start of the process, at which the whole run was seen at its lines."""
 
     rule: str
     kind: Kind
@@ -201,6 +202,7 @@ class Finding:
     evidence: Mapping[str, float | int | str] = field(default_factory=dict)
     change: Change | None = None
     account: Account | None = None
+    in_run: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,13 +429,27 @@ class RunCurve:
 
 
 @dataclass(frozen=True, slots=True)
+class StepsInRun:
+    """So many steps of a run, between two times since the start of the process: how long most of them took, and the
+    shortest and the longest of them. The typical one leaves out the longest, which may hold an evaluation."""
+
+    from_ns: int
+    until_ns: int
+    steps: int
+    typical_ns: int
+    fastest_ns: int
+    slowest_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class WholeRun:
     """What the run spent its time on, from the start of the process to the last look at it: the phases add up to
     ``time_ns``, of which ``own_ns`` are profkit's. ``is_over`` is False if the program was ended from outside, so the
     last seconds may be missing.
     ``band`` divides the run into equal parts of ``column_ns``: for each, the phase that took most of it, by its number
     in ``phases``. ``recorded_ns`` is when the recorded steps began and ended, counted as in ``curves``; None if no step
-    was recorded or the clock does not tell."""
+    was recorded or the clock does not tell. ``steps`` is how long steps took, in the order of time, as far as that is
+    known."""
 
     time_ns: int
     phases: tuple[Phase, ...]
@@ -443,6 +459,7 @@ class WholeRun:
     band: tuple[int, ...] = ()
     recorded_ns: tuple[int, int] | None = None
     curves: tuple[RunCurve, ...] = ()
+    steps: tuple[StepsInRun, ...] = ()
 
     @property
     def programs_ns(self) -> int:

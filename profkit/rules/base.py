@@ -28,6 +28,7 @@ from profkit.derive.launch.joint_edits import JointEdit
 from profkit.findings.values import HIGH_FROM, LOW_FROM, MEDIUM_FROM, Kind, Location, Severity
 from profkit.patterns.named_lines import Places
 from profkit.patterns.retention.holding import MIN_SAMPLES
+from profkit.patterns.whole_run.marking import When
 from profkit.run.directory import CallSite, Watch, why_unwatched
 from profkit.savings.cost_models.devices import ASK_FOR_CARD, PRESUMED, presumed_rates, why_no_rates
 from profkit.savings.edits import Edit
@@ -57,6 +58,7 @@ __all__ = [
     "Suspicion",
     "Suspicions",
     "Watch",
+    "When",
     "derived_once",
     "format_bytes",
     "format_count",
@@ -96,6 +98,8 @@ class Need(Enum):
     TRACE = "a memory snapshot holds no operators, no steps and no times"
     """Every rule that does not ask for a snapshot has this need."""
     WHOLE_RUN = "what the whole run spent its time on was not watched (run the program under profkit)"
+    STEP_TIMES = "how long the run's steps took is not known"
+    """Met by a recording, which may tell too little of them, and by a run that was only watched."""
     RANKS = "one rank's recording: only several show who waits for whom"
     MESSAGES = "the recordings do not say to whom messages go, so a pipeline would not be recognised"
 
@@ -139,6 +143,8 @@ class Suspicion(Struct, frozen=True):
     """The time that the whole run would be shorter, for what lies outside its steps and so is in no replay."""
     run_uncertainty: float = 0.0
     """The share of ``run_ns`` by which it may be wrong."""
+    run_when: When = When.ANY
+    """In which part of the run its line costs that time: there the page marks it."""
     spent_ns: int = 0
     """The time per step that the message names. Where the saving is longer, the report adds the reason."""
     rewrite: Rewrite | None = None
@@ -272,9 +278,13 @@ def nothing_below(roofline: Roofline, *families: Family) -> None:
 def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
     """The needs that the recording does not meet."""
     if not facts.has_trace and (facts.snapshot is not None or facts.account.stacks):
-        alone = (Need.SNAPSHOT, facts.snapshot is not None), (Need.WHOLE_RUN, bool(facts.account.stacks))
+        alone = (
+            (Need.SNAPSHOT, facts.snapshot is not None),
+            (Need.WHOLE_RUN, bool(facts.account.stacks)),
+            (Need.STEP_TIMES, bool(facts.account.steps)),
+        )
         return [] if any(need in needs and is_there for need, is_there in alone) else [Need.TRACE]
-    met = {
+    met: dict[Need, Callable[[], bool]] = {
         Need.SNAPSHOT: lambda: facts.snapshot is not None,
         Need.DEVICE: lambda: facts.device.present,
         Need.SHAPES: lambda: facts.operators.has_shapes,
@@ -286,6 +296,7 @@ def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
         Need.LINES: lambda: bool(facts.steps.located.any()),
         Need.WHOLE_STEP: lambda: not facts.is_part,
         Need.WHOLE_RUN: lambda: bool(facts.account.stacks),
+        Need.STEP_TIMES: lambda: True,
         Need.RANKS: lambda: facts.launch is not None,
         Need.MESSAGES: lambda: not may_hide_pipelines(facts),
     }

@@ -22,11 +22,13 @@ Use instead
         uploads.submit(client.upload_file, "metrics.json", bucket, f"{epoch}.json")
 
 How the saving is estimated
-All of that time for transfers and copies, as another thread can wait instead. For other programs it is a bound, since
-they may need the same CPUs; so these are opportunities.
+All of that time for transfers and copies, as another thread can wait instead. Of input, one more wait after the last
+step counts, too. For other programs it is a bound, since they may need the same CPUs; so these are opportunities.
 """
 
 from __future__ import annotations
+
+from msgspec.structs import replace
 
 from profkit.patterns import Places
 from profkit.patterns.whole_run.phases import (
@@ -47,6 +49,7 @@ from profkit.rules.base import (
     Severity,
     Suspicion,
     Suspicions,
+    When,
     format_share,
     format_time,
     rule,
@@ -65,6 +68,8 @@ _FIXES = {
     CHILD: "Start it with `subprocess.Popen` and look at its result later, before the next one starts.",
     ASKING: "Run what needs a person's answers where no device waits for them.",
 }
+_ONE, _ONE_MORE = 0.5, 2.0
+"""Times a usual visit: people take uneven time to answer, and much more is another wait."""
 _UNCERTAINTY = 0.25
 """Networks and file systems take uneven time."""
 
@@ -74,10 +79,18 @@ def blocked_upload(facts: Facts) -> Suspicions:
     """Each line that waits is a finding."""
     whole = whole_run(facts)
     for label in _WHAT if whole is not None else ():
-        for found in repeated_between_steps(facts, label):
+        for each in repeated_between_steps(facts, label):
+            found = _with_last(each) if label == ASKING else each
             share = found.time_ns / whole.programs_ns if whole is not None else 0.0
             if share >= MEDIUM_FROM:
                 yield _suspect(found, label, share)
+
+
+def _with_last(found: Repeated) -> Repeated:
+    """With the question after the last step, if it is as those before: who is not asked does not answer it, either."""
+    usual_ns = found.time_ns / found.visits
+    is_one = _ONE * usual_ns <= found.after_ns <= _ONE_MORE * usual_ns
+    return replace(found, time_ns=found.time_ns + found.after_ns, visits=found.visits + 1) if is_one else found
 
 
 def _suspect(found: Repeated, label: str, share: float) -> Suspicion:
@@ -91,6 +104,7 @@ def _suspect(found: Repeated, label: str, share: float) -> Suspicion:
         places=Places.of([Location.of(found.site)]),
         run_ns=found.time_ns,
         run_uncertainty=_UNCERTAINTY,
+        run_when=When.BETWEEN,
         count=1,
         evidence={"waiting_ns_in_run": found.time_ns, "visits_seen": found.visits, "what": label},
     )

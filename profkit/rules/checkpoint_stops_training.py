@@ -23,7 +23,7 @@ Use instead
 
 How the saving is estimated
 Written at every n-th of these moments, checkpoints cost the n-th part of their time. The proposed n, used for the
-estimate, makes that 1 % of the rest of the run.
+estimate, makes that 1 % of the rest of the run. Where fewer were seen, no n is named.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from profkit.rules.base import (
     Need,
     Suspicion,
     Suspicions,
+    When,
     format_share,
     format_time,
     rule,
@@ -67,14 +68,24 @@ def checkpoint_stops_training(facts: Facts) -> Suspicions:
         yield Suspicion(
             message=f"{format_time(found.time_ns)} of the run's {format_time(run_ns)} passes while checkpoints are "
             f"written: training stops for them at least {found.visits} times.",
-            fix=f"Write one in {every} of them, which costs about {format_share(_BUDGET)}. Or let another thread "
-            "write a copy of the state.",
+            fix=_fix(every, found.visits),
             places=Places.of([Location.of(found.site)]),
             run_ns=found.time_ns - found.time_ns // every,
             run_uncertainty=_UNCERTAINTY,
+            run_when=When.BETWEEN,
             count=1,
             evidence={"saving_ns_in_run": found.time_ns, "checkpoints_seen": found.visits, "interval": every},
         )
+
+
+def _fix(every: int, visits: int) -> str:
+    """One in more than there are would be none."""
+    fewer = (
+        f"Write one in {every} of them, which costs about {format_share(_BUDGET)}."
+        if every <= visits
+        else "Write the last one alone, or one now and then by the clock, such as each half hour."
+    )
+    return f"{fewer} Or let another thread write a copy of the state."
 
 
 def _saves_in_most_steps(facts: Facts) -> bool:

@@ -1,12 +1,13 @@
 """The steps get longer and longer while the program runs.
 
 What it detects
-At least 64 steps after the recording, in time order and in blocks, of which the fastest step gets slower from block to
-block, by a quarter or more in all. The fastest step of a block is what the program needs: other programs on the
-machine only make steps slower, and batches of different sizes come in every block. A jump from one length to another,
-as when another program starts, is not reported, unless looks show that some lines got longer and all else did not. If
-several start one after another, even the fastest step of a block gets slower. So nothing is told if the main thread,
-within its own work in the run's steps, was without the CPU for at least half as long as the steps got longer in all.
+At least 64 steps after the recording, or in a run that was only watched, in time order and in blocks, of which the
+fastest step gets slower from block to block, by a quarter or more in all. The fastest step of a block is what the
+program needs: other programs on the machine only make steps slower, and batches of different sizes come in every block.
+A jump from one length to another, as when another program starts, is not reported, unless looks show that some lines
+got longer and all else did not. If several start one after another, even the fastest step of a block gets slower. So
+nothing is told if the main thread, within its own work in the run's steps, was without the CPU for at least half as
+long as the steps got longer in all.
 
 Why is this bad?
 What grows with the number of steps makes the whole run quadratic: a step that is a tenth longer after 100 steps takes
@@ -31,10 +32,11 @@ first, as a share of the run: what is gained if they do not grow. Growth is take
 the lines are those of a hook which a function registers that is no constructor, that place leads: each step may
 register it once more.
 
-If the steps after the recording took twice as long as the recorded ones, profkit recorded again: then the steps
-between both recordings are the first ones, whatever came later, and what the lines take in these beyond the program's
-first step counts too. `profkit watch` records only when the steps take twice
-as long as at first: then its first steps are the first ones.
+If the steps after the recording took twice as long as the recorded ones, profkit recorded again: then the steps between
+both recordings are the first ones, whatever came later, and what the lines take in these beyond the program's first
+step counts too. `profkit watch` records only when the steps take twice as long as at first: then its first steps are
+the first ones. If it recorded nothing, or was killed, all steps of the run count, and the saving is what the lines take
+beyond their time in the first quarter. Then most blocks must add to the growth.
 
 Without such lines there is no estimate. Some growth is meant, as that of a text that is written word by word. The
 finding states by how much the steps got longer. Its severity is medium if they got longer by half, else low.
@@ -53,12 +55,13 @@ from profkit.derive.steps.boundaries import measured_numbers
 from profkit.patterns import Places
 from profkit.patterns.retention.holding import growing_names
 from profkit.patterns.whole_run.phases import STEPS, whole_run
-from profkit.patterns.whole_run.timed_lines import TimedLine, TimedLines, timed_lines
+from profkit.patterns.whole_run.timed_lines import TimedLine, TimedLines, lines_in_run, timed_lines
 from profkit.rules.base import (
     CallSite,
     CannotLook,
     Facts,
     Kind,
+    Need,
     Severity,
     Suspicion,
     Suspicions,
@@ -89,6 +92,11 @@ _EXPLAINS = 0.5
 """Of what the steps got longer by in all: a lack of CPU that long leaves less than half to the program."""
 _UNCERTAINTY = 0.5
 """Some of the growth may have to stay, and what came before the timed steps and after them is not counted."""
+_ADDS = 1 / 20
+"""Of the growth: with even growth each of eight blocks adds a seventh."""
+_CROWDED = (
+    "the steps got longer, but in them the main thread was without the CPU for so long that other programs may be why"
+)
 _FIX = (
     "Look for what each step adds to and the next goes through again. It may be a list or buffer that is "
     "copied, searched or concatenated as a whole. Or hooks that each step registers and never removes, or a "
@@ -100,14 +108,18 @@ _LEAST_HELD_BYTES = 4096
 """More in each step. A list of single numbers, such as losses that are kept for a curve, makes no step longer."""
 
 
-@rule(Kind.OPPORTUNITY)
+@rule(Kind.OPPORTUNITY, Need.STEP_TIMES)
 def growing_step_time(facts: Facts) -> Suspicions:
     """One finding for the whole run."""
-    later_ns = np.array(unprofiled_steps(facts.run, step_time(facts).bound_by)[1], dtype=np.float64)
+    bound_by = step_time(facts).bound_by if facts.has_trace else None
+    later_ns = np.array(unprofiled_steps(facts.run, bound_by)[1], dtype=np.float64)
     timed = timed_lines(facts)
     lines = timed.grown() if timed is not None else ()
     if facts.run.earlier_step_ns and timed is not None and lines:
         yield _since_an_earlier_recording(facts, timed)
+        return
+    if len(later_ns) < _LEAST_STEPS and facts.account.steps:
+        yield from _in_watched_run(facts)
         return
     if len(later_ns) < _LEAST_STEPS:
         raise CannotLook(f"fewer than {_LEAST_STEPS} steps were timed after the recording, too few to tell growth")
@@ -119,10 +131,7 @@ def growing_step_time(facts: Facts) -> Suspicions:
         return
     lacked_ns = 0 if lines else _without_cpu_ns(facts)
     if lacked_ns and lacked_ns >= _EXPLAINS * float((later_ns - first_ns).clip(0).sum()):
-        raise CannotLook(
-            "the steps got longer, but in them the main thread was without the CPU for so long that other programs may "
-            "be why"
-        )
+        raise CannotLook(_CROWDED)
     names = [name for name in growing_names(facts) if name.more_bytes >= _LEAST_HELD_BYTES]
     if lines:  # what only grows beside them makes no step longer
         names = [name for name in names if any(_last_part(name.path) in line.site.source for line in lines)]
@@ -145,6 +154,48 @@ def growing_step_time(facts: Facts) -> Suspicions:
             "fastest_ns_at_last": int(last_ns),
         },
     )
+
+
+def _in_watched_run(facts: Facts) -> Suspicions:
+    """Of all steps of the run it is known how long they took, a few together."""
+    spans, timed = facts.account.steps, lines_in_run(facts)
+    steps = sum(span.steps for span in spans)
+    if steps < _LEAST_STEPS or len(spans) < 2 * _BLOCKS:
+        raise CannotLook(f"fewer than {_LEAST_STEPS} steps were timed, or for less than two seconds")
+    fastest_ns = _fastest(np.array([span.fastest_ns for span in spans], dtype=np.float64))
+    first_ns, last_ns = float(fastest_ns[:2].mean()), float(fastest_ns[-2:].mean())
+    growth, goes_on = last_ns / max(first_ns, 1.0) - 1, _goes_on(fastest_ns)
+    if growth < _LEAST_GROWTH or _order(fastest_ns) < _LEAST_ORDER or not goes_on:
+        return
+    lines = timed.grown() if timed is not None else ()
+    how = f"the fastest went from {format_time(first_ns)} to {format_time(last_ns)}."
+    if timed is not None and lines:  # all figures are means then, like those of the lines
+        growth = timed.last_ns / max(timed.first_ns, 1.0) - 1
+        how = f"{_of_quarters(timed)}{_tell(facts, lines)}"
+    grown_ns = sum(max(0.0, span.took_ns - first_ns * span.steps) for span in spans)
+    if not lines and _without_cpu_ns(facts) >= _EXPLAINS * grown_ns:
+        raise CannotLook(_CROWDED)
+    yield Suspicion(
+        message=f"Steps get {format_share(growth)} longer within the run's {steps:,}: {how}",
+        fix=_FIX,
+        confidence=0.7,
+        count=1,
+        places=Places.of_sites(_lines_to_change(facts, lines)),
+        run_ns=int(sum(max(0.0, line.timed_ns - line.first_ns * steps) for line in lines)),
+        run_uncertainty=_UNCERTAINTY,
+        severity=Severity.MEDIUM if growth >= _MUCH_GROWTH else Severity.LOW,
+        evidence={"steps_in_run": steps, "fastest_ns_at_first": int(first_ns), "fastest_ns_at_last": int(last_ns)},
+    )
+
+
+def _of_quarters(timed: TimedLines) -> str:
+    return f"those of the first quarter took {format_time(timed.first_ns)}, the last ones {format_time(timed.last_ns)}."
+
+
+def _goes_on(fastest_ns: Float64s) -> bool:
+    """Whether most blocks add to the growth. A run that goes through a few sizes, as of its images, has jumps."""
+    added = np.diff(fastest_ns) >= _ADDS * (fastest_ns.max() - fastest_ns.min())
+    return bool(added.sum() > len(added) / 2)
 
 
 def _last_part(path: str) -> str:
@@ -224,7 +275,8 @@ def _tell(facts: Facts, lines: Sequence[TimedLine]) -> str:
 def _without_cpu_ns(facts: Facts) -> int:
     """How long the main thread was without the CPU in the run's steps, apart from waiting for data. 0 if that is
     unknown, or if it may have waited for a device there."""
-    whole = None if facts.device.present else whole_run(facts)
+    has_device = facts.account.choice.was_initialised or (facts.has_trace and facts.device.present)
+    whole = None if has_device else whole_run(facts)
     steps = next((phase for phase in whole.phases if phase.label == STEPS), None) if whole else None
     return max(0, steps.time_ns - steps.cpu_ns) if steps and steps.cpu_ns and steps.cpu_ns > 0 else 0
 

@@ -26,9 +26,10 @@ Use instead
             train_step(batch)
 
 How the saving is estimated
-All of that time but the first of the visits: what stays if the work is done once. It is a bound, because some of the
-work may have to be done anew, such as a new order of the samples. So this is an opportunity. Of a line that runs in
-each step all its time counts, and the severity is medium from a fifth of the run on, else low.
+All of that time but one of the visits, unless there was one before the first step: what stays if the work is done once.
+It is a bound, because some of the work may have to be done anew, such as a new order of the samples. So this is an
+opportunity. Of a line that runs in each step all its time counts, and the severity is medium from a fifth of the run
+on, else low.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from profkit.rules.base import (
     Severity,
     Suspicion,
     Suspicions,
+    When,
     format_count,
     format_share,
     format_time,
@@ -60,6 +62,8 @@ _UNCERTAINTY = 0.5
 """Part of the work may have to stay."""
 _MOSTLY = 0.5
 """Of a line's time: work of an epoch's start or end is mostly seen in long steps, that of a step in all of them."""
+_ONE = 0.5
+"""Of a usual visit: so much before the first step is one."""
 _MUCH = 0.2
 """Of the run, taken in each step: as of other time outside of PyTorch (`unattributed-time`)."""
 _FIX = (
@@ -92,9 +96,15 @@ def _suspect_between(found: Repeated, run_ns: int) -> Suspicion:
         f"runs at least {found.visits} times between two runs of the loop that trains.{_mostly_at(found)}",
         _FIX,
         [found.site, *found.inner],
-        found.time_ns - found.time_ns // found.visits,
+        _spared_ns(found),
         {"between_ns_in_run": found.time_ns, "visits_seen": found.visits},
     )
+
+
+def _spared_ns(found: Repeated) -> int:
+    """One visit has to stay. If there was one before the first step, that is it."""
+    one_ns = found.time_ns // found.visits
+    return found.time_ns if found.before_ns >= _ONE * one_ns else found.time_ns - one_ns
 
 
 def _mostly_at(found: Repeated) -> str:
@@ -117,6 +127,7 @@ def _suspect(
         places=Places.of([Location.of(site) for site in sites]),
         run_ns=spared_ns,
         run_uncertainty=_UNCERTAINTY,
+        run_when=When.BETWEEN,
         severity=severity,
         count=1,
         confidence=0.7,

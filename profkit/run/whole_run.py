@@ -126,13 +126,32 @@ class DeviceChoice(Struct, frozen=True):
     was_initialised: bool = False
 
 
+class StepSpan(Struct, frozen=True):
+    """Steps of the training in a row: the last of them ended at ``until_ns`` since the beginning of the watch, all took
+    ``took_ns``, and the shortest and the longest of them as long as the names say."""
+
+    until_ns: int
+    steps: int
+    took_ns: int
+    fastest_ns: int
+    slowest_ns: int
+
+    @property
+    def typical_ns(self) -> float:
+        """How long one of them takes, but for the longest: that may hold an evaluation or a checkpoint."""
+        if self.steps < 2:
+            return float(self.took_ns)
+        return max(float(self.fastest_ns), (self.took_ns - self.slowest_ns) / (self.steps - 1))
+
+
 class RunAccount(Struct, frozen=True):
     """The looks at one process. ``started_ns`` is when it was started, ``begun_ns`` when the watch began, ``until_ns``
     its last look, all since the epoch; the watch counts time that no change of the clock moves, so ``until_ns`` is the
     beginning plus that time. ``is_over`` is False in the file of a program that was killed. ``columns`` divide the
     watch into equal parts of ``column_ns``: for each, pairs of a stack's index and its nanoseconds in it. ``memory``
     are pairs of a time since the beginning and the bytes that the process held in memory then. ``devices`` are the
-    GPUs; ``no_devices`` is why none could be looked at."""
+    GPUs; ``no_devices`` is why none could be looked at. ``steps`` are those of a run that was only watched, as far as
+    their ends were seen."""
 
     started_ns: int = 0
     begun_ns: int = 0
@@ -146,6 +165,7 @@ class RunAccount(Struct, frozen=True):
     devices: tuple[DeviceUse, ...] = ()
     no_devices: str = ""
     choice: DeviceChoice = DeviceChoice()
+    steps: tuple[StepSpan, ...] = ()
 
 
 def load_account(directory: Path) -> RunAccount:

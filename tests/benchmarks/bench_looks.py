@@ -5,16 +5,24 @@
 Each turn runs steps of about 10 ms for two seconds without and with a watch, in changing order. The second table feeds
 a watch with looks as of a week, at the lines of a program with many functions, and tells the size of its file. The last
 line is a run whose disk is full.
+
+    python -m tests.benchmarks.bench_looks --shares
+
+tells how far looks lead astray: of a loop of pure Python, a short operator and a long one, the shares of the time by
+clocks, and those of the looks.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import random
 import resource
 import statistics
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -93,6 +101,45 @@ def grow(looks: int, directory: Path) -> tuple[int, int]:
     return (directory / ACCOUNT_FILE).stat().st_size, grown
 
 
+def count_up(times: int) -> int:
+    total = 0
+    for number in range(times):
+        total += number * number % 7
+    return total
+
+
+def shares(times: int, seconds: float = 6.0) -> dict[str, tuple[float, float]]:
+    """By clocks and by looks, for each of the three."""
+    short, long, took = torch.randn(64, 64), torch.randn(700, 700), Counter[str]()
+    lines = dict.fromkeys(range(*_lines_of(count_up)), "Python")
+    with tempfile.TemporaryDirectory() as folder:
+        watch = RunWatch(lambda: Path(folder), (Path(__file__).parent,))
+        watch.start()
+        until = time.perf_counter() + seconds
+        while (begun := time.perf_counter()) < until:
+            count_up(times)
+            counted = time.perf_counter()
+            short @ short  # short
+            multiplied = time.perf_counter()
+            long @ long  # long
+            ended = time.perf_counter()
+            took.update({"Python": counted - begun, "short": multiplied - counted, "long": ended - multiplied})
+        watch.finish()
+        account = load_account(Path(folder))
+    seen = Counter[str]()
+    for stack in account.stacks:
+        site = account.places[stack.places[-1]].site if stack.places else None
+        if site is not None:
+            seen[lines.get(site.line, site.source.rpartition("# ")[2])] += stack.time_ns
+    known = {name: seen[name] for name in took}
+    return {name: (took[name] / took.total(), known[name] / sum(known.values())) for name in took}
+
+
+def _lines_of(function: Callable[..., object]) -> tuple[int, int]:
+    lines, first = inspect.getsourcelines(function)
+    return first, first + len(lines)
+
+
 def on_a_full_disk() -> str:
     """What a watch does if its file cannot be written: ``/dev/full`` is always full."""
     with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +155,15 @@ def on_a_full_disk() -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--turns", type=int, default=30)
+    parser.add_argument("--shares", action="store_true")
     options = parser.parse_args()
+    if options.shares:
+        torch.set_num_threads(1)
+        print("| Python's turns | what | of the time | of the looks |\n|---|---|---|---|")
+        for count in (2_000, 20_000, 200_000):
+            for what, (by_clock, by_looks) in shares(count).items():
+                print(f"| {count:,} | {what} | {by_clock:.1%} | {by_looks:.1%} |", flush=True)
+        raise SystemExit
     print("| frames | a look | of the time, at twenty a second |\n|---|---|---|")
     for frames in (10, 40, 160):
         took_us = look_us(frames)

@@ -92,6 +92,7 @@ FULL = {
             "evidence": {"growth_bytes_per_step": 4_000_000},
             "change": None,
             "account": None,
+            "in_run": [],
         },
         {
             "rule": "launch-bound",
@@ -124,6 +125,7 @@ FULL = {
             "evidence": {},
             "change": None,
             "account": None,
+            "in_run": [],
         },
         {
             "rule": "zero-filled-gradients",
@@ -139,6 +141,7 @@ FULL = {
             "evidence": {},
             "change": None,
             "account": None,
+            "in_run": [],
         },
     ],
     "skipped": {"pageable-transfer": "the recording holds no GPU", "fragmentation": "the recording holds no GPU"},

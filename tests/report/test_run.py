@@ -6,7 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from profkit.findings.values import Diagnosis, Location, Phase, PhaseLine, RunCurve, RunSummary, Timing, WholeRun
+from profkit.findings.values import (
+    Diagnosis,
+    Finding,
+    Kind,
+    Location,
+    Phase,
+    PhaseLine,
+    RunCurve,
+    RunSummary,
+    Saving,
+    Severity,
+    StepsInRun,
+    Timing,
+    WholeRun,
+)
 from profkit.patterns.whole_run.phases import EVALUATION, PROFKIT, START, STEPS
 from profkit.report import FORMATS, render
 from profkit.report.json import parse_json
@@ -95,6 +109,84 @@ def test_what_was_seen_during_the_run_lies_below_the_band(diagnosis):
 def test_curves_and_recorded_steps_are_saved_and_read_back(diagnosis):
     whole = replace(WHOLE, recorded_ns=(1, 2), curves=(RunCurve("memory", ((1, 2.0),), is_bytes=True),))
     assert parse_json(render(replace(diagnosis, whole_run=whole), "json").encode()).whole_run == whole
+
+
+def steps_of(*typical_ms, fastest=None):
+    """A part of the run for each, 100 ms long."""
+    fastest = fastest or typical_ms
+    return tuple(
+        StepsInRun(at * S // 10, (at + 1) * S // 10, 10, ms * S // 1000, shortest * S // 1000, 2 * ms * S // 1000)
+        for at, (ms, shortest) in enumerate(zip(typical_ms, fastest, strict=True))
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        (steps_of(90, *range(8, 24)), "Its steps took 8.50 ms at first and 22.5 ms at last."),
+        (steps_of(90, *range(24, 8, -1)), "Its steps took 23.5 ms at first and 9.50 ms at last."),
+        (steps_of(90, *[10] * 8, *[14] * 8), ""),
+        (steps_of(90, *[10] * 8, *[20] * 8, fastest=[10] * 17), ""),
+        (steps_of(90, *range(8, 23)), ""),
+        ((), ""),
+    ],
+    ids=["longer", "shorter", "two fifths longer", "held up", "too few", "unknown"],
+)
+def test_the_line_on_the_run_says_if_its_steps_changed(steps, told):
+    line = describe_run(replace(WHOLE, steps=steps))
+    assert line.endswith(f"10 % starting Python. {told}".rstrip())
+
+
+def test_a_run_that_was_only_watched_has_its_number_of_steps(diagnosis):
+    text = render(replace(diagnosis, whole_run=replace(WHOLE, steps=steps_of(4, 90, 2))), "text")
+    assert "steps    30 steps of about 4.00 ms" in text
+    assert "steps of about" not in render(diagnosis, "text")
+
+
+def test_the_time_of_steps_lies_below_the_band(diagnosis):
+    part = StepsInRun(S, 2 * S, 10, 4_000_000, 2_000_000, 5_000_000)
+    later = StepsInRun(2 * S, 3 * S, 20, 8_000_000, 5_000_000, 90_000_000)
+    page = render(replace(diagnosis, whole_run=replace(WHOLE, steps=(part, later))), "html")
+    assert '<path class="typical" d="M20.00 60.0H40.00M40.00 20.0H60.00"/>' in page
+    assert '<path class="spread" d="M20.00 80.0H40.00V50.0H20.00zM40.00 50.0H60.00V0.0H40.00z"/>' in page
+    assert "Time of a step, 30 of them: 4.00 ms at first, 8.00 ms at last." in page
+    assert "which took 90.0 ms, more than is shown." in page
+    assert "Time of a step" not in render(replace(diagnosis, whole_run=replace(WHOLE, steps=(part,))), "html")
+
+
+def test_one_part_of_very_long_steps_does_not_flatten_the_others(diagnosis):
+    page = render(replace(diagnosis, whole_run=replace(WHOLE, steps=steps_of(10, 10, 900, 10))), "html")
+    assert '<text x="4" y="13">50.0 ms</text>' in page
+
+
+def found(rule, severity, *in_run):
+    return Finding(rule, Kind.FAULT, severity, "", 1, 1.0, "", saving=Saving(0, 0.1, 0.1, 0.1, run_ns=S), in_run=in_run)
+
+
+def test_a_finding_of_the_run_is_marked_below_the_band_and_leads_to_it(diagnosis):
+    findings = (
+        found("slow-<start>", Severity.HIGH, (S, 2 * S), (4 * S, 9 * S)),
+        found("of-the-step", Severity.MEDIUM),
+        found("late-release", Severity.LOW, (5 * S - 1, 5 * S)),
+        found("for-information", Severity.INFO, (S, 2 * S)),
+    )
+    page = render(replace(diagnosis, findings=findings), "html")
+    assert (
+        '<a class="in-run" href="#finding-1"><svg height="12" aria-hidden="true"><rect class="mark-high" x="20.0%"'
+        in page
+    )
+    assert '<rect class="mark-high" x="80.0%" width="20.0%" height="12"><title>4.00 s to 9.00 s</title></rect>' in page
+    assert "</svg>1. slow-&lt;start&gt;, 1.00 s</a>" in page
+    assert '<a class="in-run" href="#finding-3"' in page
+    assert page.count('class="in-run"') == 2
+    assert 'id="finding-1"' in page
+    assert 'id="finding-3"' in page
+
+
+def test_the_axis_below_the_band_has_the_times(diagnosis):
+    page = render(diagnosis, "html")
+    assert '<text x="0%" y="13" text-anchor="start">0 s</text><text x="25%" y="13" text-anchor="middle">1.25 s' in page
+    assert '<text x="100%" y="13" text-anchor="end">5.00 s</text>' in page
 
 
 def test_it_is_saved_and_read_back(diagnosis):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
+from profkit.derive.facts import Facts
 from profkit.diagnosis.pipeline import diagnose
 from profkit.findings.values import Kind
 from profkit.rules.base import Need, missing_needs
 from profkit.rules.blocked_upload import blocked_upload
+from profkit.run.directory import Run
+from profkit.trace.events import no_trace
 from tests.rules.watched import S, StackActivity, doing, line, watched
 from tests.traces import facts_of, op, step
 
@@ -32,6 +36,20 @@ def test_each_wait_is_told_at_its_line(activity, words, kind):
         f"3.00 s of the run (13 %) passes here, waiting for {words}. Training stops for it at least 3 times."
     )
     assert finding.saving.run_ns == 3 * S
+
+
+@pytest.mark.parametrize(("activity", "counted_s"), [(StackActivity.ASKING, 4), (StackActivity.NETWORK, 3)])
+def test_a_question_after_the_last_step_counts_and_an_upload_there_does_not(activity, counted_s):
+    """A thread's upload has to end before the program does."""
+    (found,) = blocked_upload.check(sending(activity, 4, visits=4, last_s=75))
+    assert found.run_ns == counted_s * S
+
+
+def test_a_long_wait_after_the_last_step_is_another_one():
+    facts = sending(StackActivity.ASKING, 3)
+    after = tuple(((1, S),) if 70 <= at < 75 else column for at, column in enumerate(facts.account.columns))
+    (found,) = blocked_upload.check(Facts(no_trace(), Run(), account=structs.replace(facts.account, columns=after)))
+    assert found.run_ns == 3 * S
 
 
 @pytest.mark.parametrize(("time_s", "reported"), [(0.6, False), (0.66, True)])

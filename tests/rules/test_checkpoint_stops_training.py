@@ -73,3 +73,11 @@ def test_checkpoints_in_each_step_are_left_to_the_rule_of_the_step():
 def test_a_recording_without_an_account_cannot_be_looked_at():
     facts = facts_of([step(0, 0, 10), op("aten::mm", 1, 2)])
     assert missing_needs(facts, checkpoint_stops_training.needs) == [Need.WHOLE_RUN]
+
+
+def test_one_in_more_than_there_were_is_not_proposed():
+    (few,) = checkpoint_stops_training.check(facts_with(4, visits=3))
+    assert few.evidence["interval"] == 20
+    assert few.fix.startswith("Write the last one alone, or one now and then by the clock")
+    (many,) = checkpoint_stops_training.check(facts_with(0.7, visits=4))
+    assert many.fix.startswith("Write one in 4 of them, which costs about 1.0 %.")

@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
+from profkit.derive.facts import Facts
 from profkit.findings.values import Kind, Severity
-from profkit.rules.base import CannotLook, Suspicion
+from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
 from profkit.rules.growing_step_time import growing_step_time
 from profkit.run.directory import CallSite, LiveHolder, LiveSample, Remark, Run
-from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
+from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime, StepSpan
+from profkit.trace.events import no_trace
 from tests.patterns.looks import BEGUN_NS, SCORE, UPDATE, looked_at
 from tests.traces import facts_of, memory, op, step
 
@@ -183,6 +186,58 @@ def test_the_line_that_got_longer_is_where_and_what_it_took_beyond_its_beginning
 def test_where_all_lines_got_longer_none_is_named():
     (found,) = looked((10, 20), (10, 20))
     assert (found.location, found.run_ns) == (None, 0)
+
+
+def run_through(step_ms: list[float], update_ms: list[float], **more: Any) -> list[Suspicion]:
+    """A run that was only watched: ten spans of 100 ms for each of these steps, of which a line takes so much."""
+    columns, steps, until_ns = [{UPDATE: 100 * MS}], list[StepSpan](), 100 * MS
+    for took, update in zip(step_ms, update_ms, strict=True):
+        for _ in range(10):
+            columns.append({UPDATE: int(100 * MS * update / took), SCORE: int(100 * MS * (took - update) / took)})
+            until_ns += 100 * MS
+            count = round(100 / took)
+            steps.append(StepSpan(until_ns, count, 100 * MS, int(took * MS), int(2 * took * MS)))
+    account = structs.replace(looked_at(columns), steps=tuple(steps[:: more.pop("every", 1)]))
+    return list(growing_step_time.check(Facts(no_trace(), Run(), account=account)))
+
+
+EVEN = np.linspace(5, 20, 8).tolist()
+
+
+def test_a_run_that_was_only_watched_tells_growth_and_its_line():
+    (found,) = run_through(EVEN, [4] * 8)
+    assert found.location is not None
+    assert found.location.line == 12
+    assert found.severity is Severity.MEDIUM
+    assert "longer within the run's 780: those of the first quarter took 5." in found.message
+    assert 0.3 * 8_000 * MS < found.run_ns < 0.6 * 8_000 * MS
+    assert found.evidence["steps_in_run"] == 780
+
+
+def test_a_watched_run_whose_lines_all_get_longer_names_none():
+    (found,) = run_through(EVEN, [ms / 2 for ms in EVEN])
+    assert (found.location, found.run_ns) == (None, 0)
+    assert "the fastest went from 6.07 ms to 18.9 ms." in found.message
+
+
+@pytest.mark.parametrize(
+    "steps", [[10.0] * 8, [10.0] * 4 + [20.0] * 4, [5.0] * 3 + [10.0] * 3 + [20.0] * 2, EVEN[::-1], [10, *[12.0] * 7]]
+)
+def test_a_watched_run_of_equal_steps_or_of_a_few_sizes_does_not_grow(steps):
+    assert run_through(steps, [4] * 8) == []
+
+
+def test_of_a_watched_run_too_few_steps_are_too_few():
+    with pytest.raises(CannotLook, match="fewer than 64 steps were timed, or for less than two seconds"):
+        run_through(EVEN, [4] * 8, every=6)
+
+
+def test_a_recording_without_later_steps_and_a_run_without_any_are_not_looked_at():
+    with pytest.raises(CannotLook, match="fewer than 64 steps were timed after the recording"):
+        find(np.full(10, 10.0))
+    assert missing_needs(Facts(no_trace(), Run(), account=looked_at([{UPDATE: MS}])), growing_step_time.needs) == [
+        Need.TRACE
+    ]
 
 
 def test_an_innocent_list_that_grows_beside_the_line_is_not_named():

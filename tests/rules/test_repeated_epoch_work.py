@@ -42,6 +42,12 @@ def test_reading_a_file_in_each_epoch_is_an_opportunity_at_the_line_beside_the_t
     assert found.run_ns == 4 * S
 
 
+@pytest.mark.parametrize(("at", "spared_s"), [((2, 10, 30, 50), 6), ((10, 30, 50, 80), 6)])
+def test_the_one_before_the_first_step_is_the_one_that_stays(at, spared_s):
+    (found,) = find(8, at=at)
+    assert found.run_ns == spared_s * S
+
+
 @pytest.mark.parametrize(("read_s", "reported"), [(2.1, False), (2.4, True)])
 def test_less_than_a_tenth_of_the_run_is_bookkeeping(read_s, reported):
     assert bool(find(read_s)) is reported

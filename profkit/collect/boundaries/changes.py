@@ -91,9 +91,14 @@ class Changes:
         return self._end_block(block)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the end of a step is known, so that the next one tells a length."""
+        return self._ended_ns is not None
+
+    @property
     def together(self) -> int:
         """How many of the steps to come may be noted as one; 1 until it is known how short they are."""
-        if not self._first_medians:
+        if not self._blocks and len(self._block) < BLOCK_STEPS:
             return 1
         return max(1, min(_MOST_TOGETHER, int(_SHORT_NS / max(self.last_ns, 1))))
 

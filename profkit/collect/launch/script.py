@@ -29,6 +29,7 @@ from profkit.collect.program.guard import describe, describe_end, say
 from profkit.collect.ranks.identity import RankWatch
 from profkit.collect.ranks.launchers import read_place
 from profkit.collect.whole_run.live import Live, Pace
+from profkit.collect.whole_run.step_times import StepTimes
 from profkit.collect.whole_run.watch import RunWatch
 from profkit.run.directory import FAILED, PROFKIT_FAILED, RUN_FILE, Run, save
 from profkit.run.plan import ACTIVE_STEPS, AFTER_STEPS, BEST_SIGNAL, FULL_RANKS, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
@@ -87,6 +88,7 @@ class Child:
         self._failure: str | None = None
         self._watch: RunWatch | None = None
         self._changes: ChangeWatch | None = None
+        self._steps = StepTimes()
         self._is_finished = False
         self._process = os.getpid()
 
@@ -100,7 +102,8 @@ class Child:
         if options.live or options.metrics:
             metrics = Path(options.metrics) if options.metrics else None
             live = Live(options.live, metrics, lambda: Pace() if self._changes is None else self._changes.pace)
-        self._watch = RunWatch(lambda: self._directory, (os.path.dirname(program.code.co_filename),), live=live)
+        roots = (os.path.dirname(program.code.co_filename),)
+        self._watch = RunWatch(lambda: self._directory, roots, live=live, steps=self._steps)
         self._watch.start()
 
     def watch_for_torch(self, program: Program) -> None:
@@ -191,7 +194,7 @@ class Child:
     def _look_for_changes(self, program: Program) -> None:
         from profkit.collect.recorder.change_watch import ChangeWatch
 
-        self._changes = ChangeWatch(lambda change, signal: self._look_closer(program, change, signal))
+        self._changes = ChangeWatch(lambda change, signal: self._look_closer(program, change, signal), self._steps)
         self._changes.install()
 
     def _look_closer(self, program: Program, change: Change, signal: str) -> None:
@@ -211,9 +214,7 @@ class Child:
             self._profile = profile.planned(directory, plan, subject, announce)
         else:
             progress = changes.counting(announce)
-            is_shown = self._options.live or self._options.metrics
-            after = changes.count_on if is_shown else lambda: None
-            self._profile = profile.planned(directory, plan, subject, progress, why=why, on_over=after)
+            self._profile = profile.planned(directory, plan, subject, progress, why=why, on_over=changes.count_on)
         self._profile.__enter__()
 
     @property

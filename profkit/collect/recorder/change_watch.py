@@ -15,6 +15,7 @@ import psutil  # type: ignore[import-untyped]  # its types are a package of thei
 
 from profkit.collect.boundaries.changes import Change, Changes
 from profkit.collect.boundaries.choice import SignalChoice, StepBoundary, Verdict
+from profkit.collect.boundaries.schedule import Phase
 from profkit.collect.boundaries.signals import StepSignals
 from profkit.collect.machine.page_faults import count_crowded_ns
 from profkit.collect.machine.sampler import rss_bytes_of
@@ -23,6 +24,7 @@ from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard, describe, say
 from profkit.collect.sessions.session import is_capturing
 from profkit.collect.whole_run.live import Pace
+from profkit.collect.whole_run.step_times import StepTimes
 from profkit.run.plan import Plan
 
 _ONLY_ONCE = 2
@@ -31,13 +33,16 @@ _NEAREST = 8
 """Steps after the window that count as its own without a profiler. All behind them show what has changed, and a run may
 end soon."""
 
+_RECORDED = frozenset((Phase.LOCATED.value, Phase.ACTIVE.value))
+"""Steps that the profiler makes longer."""
+
 
 class ChangeWatch:
     """From `install` to `remove`, calls ``on_change`` with a `Change` and the signal that ends the steps, once, at the
-    end of a step on the main thread."""
+    end of a step on the main thread. Each end of a step is noted in ``times``."""
 
-    def __init__(self, on_change: Callable[[Change, str], None]) -> None:
-        self._on_change = on_change
+    def __init__(self, on_change: Callable[[Change, str], None], times: StepTimes | None = None) -> None:
+        self._on_change, self._times = on_change, StepTimes() if times is None else times
         self._guard = Guard(self._give_up)
         self._choice = SignalChoice()
         self._changes = Changes(count_crowded_ns, partial(rss_bytes_of, psutil.Process()))
@@ -69,8 +74,9 @@ class ChangeWatch:
         """``announce``, which the recorder of a window calls at the end of each step, with the step counted."""
 
         def progress(phase: str, done: int, total: int) -> None:
-            if self._signals is None:
-                self._changes.count(time.perf_counter_ns())
+            now_ns = time.perf_counter_ns()
+            if self._signals is None and self._changes.count(now_ns) and phase not in _RECORDED:
+                self._times.note(now_ns, self._changes.last_ns)
             announce(phase, done, total)
 
         return progress
@@ -91,6 +97,7 @@ class ChangeWatch:
             return
         if verdict is not Verdict.ENDS:
             self._changes.begin_again()
+            self._times.clear()
             self._passed = 1
         change, self._found = self._found or self._note(boundary.time_ns), None
         if change is not None and not self._only_counts:
@@ -99,7 +106,11 @@ class ChangeWatch:
 
     def _note(self, ended_ns: int) -> Change | None:
         passed, self._passed = self._passed, 1
-        return self._changes.note(ended_ns, passed)
+        has_begun = self._changes.has_begun
+        change = self._changes.note(ended_ns, passed)
+        if has_begun:
+            self._times.note(ended_ns, self._changes.last_ns, passed)
+        return change
 
     def _pass_by(self) -> int:
         """A shortcut for short steps: note those since the last call, and let some of the next pass without one."""

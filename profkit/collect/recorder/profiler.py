@@ -268,6 +268,11 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         self._guard(lambda: self._end(exit_status, () if note is None else (note,), was_stopped, error))
 
     @property
+    def _why_noted(self) -> str:
+        """Noted from the beginning on, as the program may be killed."""
+        return f"{self._why}: profkit recorded there"
+
+    @property
     def _outermost(self) -> profile:
         return self if self._outer is None else self._outer._outermost
 
@@ -283,7 +288,7 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         self._directory = self._claim() or self._directory
         self._plan = for_rank(self._plan)
         self._allowance = Allowance(is_rank=self._plan.is_rank)
-        recorder = self._make_recorder(self._directory, self._plan)
+        recorder = self._make_recorder(self._directory, self._plan, notes=[self._why_noted] if self._why else [])
         profile._current = self
         atexit.register(self._end_at_exit)
         self._requests.install()
@@ -375,7 +380,8 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         if self._recorder is not None:
             self._let_go()
             if self._why:
-                notes = (*notes, f"{self._why}: profkit recorded there, for {format_time(self._allowance.spent_ns)}")
+                self._recorder.take_back(self._why_noted)
+                notes = (*notes, f"{self._why_noted}, for {format_time(self._allowance.spent_ns)}")
             self._recorder.finish(exit_status, notes, was_stopped, error)
             self._recorder = None
             self._is_finished = True

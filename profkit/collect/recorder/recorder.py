@@ -217,6 +217,10 @@ class Recorder:
         )
         self._archive.write()
 
+    def take_back(self, note: str) -> None:
+        """Leave out a note that a later one tells better."""
+        self._notes[:] = [one for one in self._notes if one != note]
+
     def abandon(self, note: str) -> None:
         """After an error, in whatever state: remove everything from the program and write what there is."""
         self._notes.append(note)

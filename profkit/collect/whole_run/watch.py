@@ -22,6 +22,7 @@ from profkit.collect.whole_run.devices import Devices, read_choice
 from profkit.collect.whole_run.library_frames import ON_ITS_OWN, activity_of, combine
 from profkit.collect.whole_run.live import Live
 from profkit.collect.whole_run.memory import MemoryCurve
+from profkit.collect.whole_run.step_times import StepTimes
 from profkit.core.errors import ProfkitError
 from profkit.run.directory import ACCOUNT_FILE, CallSite, save
 from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
@@ -68,7 +69,8 @@ class RunWatch:
 
     ``roots`` are folders whose code is the program's own. ``is_whole`` says that the process has just begun, so the
     time since its start counts; else the account begins here. A fork of the process is not watched; around a fork the
-    looking pauses, as Python warns of other threads there. ``live`` shows what each look tells.
+    looking pauses, as Python warns of other threads there. ``live`` shows what each look tells. Others note the ends
+    of steps in ``steps``.
     """
 
     _current: ClassVar[RunWatch | None] = None
@@ -81,7 +83,9 @@ class RunWatch:
         is_whole: bool = True,
         interval_s: float = _INTERVAL_S,
         live: Live | None = None,
+        steps: StepTimes | None = None,
     ) -> None:
+        self._steps, self._counter_ns = steps, time.perf_counter_ns()
         self._where, self._is_whole, self._interval_s = where, is_whole, interval_s
         self._live, self._activity = live, StackActivity.OTHER
         self._files, self._process = UserFiles(roots), os.getpid()
@@ -257,6 +261,7 @@ class RunWatch:
             devices=self._devices.taken(),
             no_devices=self._devices.reason,
             choice=read_choice(),
+            steps=self._steps.taken(self._counter_ns) if self._steps is not None else (),
         )
         forget_source_files()
         forget_surroundings()

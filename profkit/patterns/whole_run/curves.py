@@ -1,17 +1,20 @@
-"""What was seen during the whole run beside its phases: memory, devices, and when the steps were recorded."""
+"""What was seen during the whole run beside its phases: memory, devices, steps, and when these were recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 from profkit.derive.facts import Facts
 from profkit.derive.steps.boundaries import WHOLE_RECORDING
-from profkit.findings.values import RunCurve
-from profkit.run.whole_run import RunAccount
+from profkit.findings.values import RunCurve, StepsInRun
+from profkit.run.whole_run import RunAccount, StepSpan
 
 MEMORY = "memory of the process"
 _MOST_POINTS = 200
 """A page has some hundred columns; of more points the highest of each part of the run are kept."""
+_LEAST_TOGETHER_NS = 50_000_000
+"""Steps of a recording are told together up to this time: of single short ones a curve shows no more than noise."""
 
 
 def early_ns(account: RunAccount) -> int:
@@ -50,3 +53,49 @@ def recorded_within(facts: Facts) -> tuple[int, int] | None:
         return None
     since_ns = account.begun_ns - early_ns(account)
     return begun - since_ns, ended - since_ns
+
+
+def steps_in_run(facts: Facts) -> tuple[StepsInRun, ...]:
+    """How long steps took as the run went on. A run that was only watched has those whose ends were seen, another one
+    those that were timed before and after a recording; those of the recording itself took longer."""
+    account, early = facts.account, early_ns(facts.account)
+    known = [span for span in account.steps or _timed_steps(facts) if span.steps > 0]
+    every = max(1, -(-len(known) // _MOST_POINTS))
+    return tuple(_together(known[at : at + every], early) for at in range(0, len(known), every))
+
+
+def _timed_steps(facts: Facts) -> list[StepSpan]:
+    """Those around a recording; none if they do not lie within the watch, by a clock that was set meanwhile."""
+    account, run = facts.account, facts.run
+    parts = (run.earlier_step_ns, run.earlier_until_ns), (run.later_step_ns, run.timed_until_ns)
+    spans = [span for took_ns, until_ns in parts for span in _spans(took_ns, until_ns - account.begun_ns)]
+    lasted = account.until_ns - account.begun_ns
+    return spans if all(span.took_ns <= span.until_ns <= lasted for span in spans) else []
+
+
+def _spans(took_ns: Sequence[int], until_ns: int) -> list[StepSpan]:
+    """Steps in a row, the last of which ended then since the beginning of the watch."""
+    each = max(_LEAST_TOGETHER_NS, sum(took_ns) // _MOST_POINTS)
+    groups: list[list[int]] = []
+    for took in took_ns:
+        if not groups or sum(groups[-1]) >= each:
+            groups.append([])
+        groups[-1].append(took)
+    begun_ns = until_ns - sum(took_ns)
+    ends = accumulate(map(sum, groups), initial=begun_ns)
+    next(ends)
+    return [
+        StepSpan(end, len(group), sum(group), min(group), max(group)) for end, group in zip(ends, groups, strict=True)
+    ]
+
+
+def _together(spans: Sequence[StepSpan], early: int) -> StepsInRun:
+    steps = sum(span.steps for span in spans)
+    return StepsInRun(
+        from_ns=early + max(0, spans[0].until_ns - spans[0].took_ns),
+        until_ns=early + spans[-1].until_ns,
+        steps=steps,
+        typical_ns=int(sum(span.typical_ns * span.steps for span in spans) / steps),
+        fastest_ns=min(span.fastest_ns for span in spans),
+        slowest_ns=max(span.slowest_ns for span in spans),
+    )

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.findings.values import Location, Phase, PhaseLine, WholeRun
-from profkit.patterns.whole_run.curves import curves_of, early_ns, recorded_within
+from profkit.patterns.whole_run.curves import curves_of, early_ns, recorded_within, steps_in_run
 from profkit.run.directory import CallSite
 from profkit.run.whole_run import PHASE_OF, PROGRAM_PHASE, Place, RunAccount, StackActivity, StackTime
 
@@ -80,7 +80,8 @@ def whole_run(facts: Facts) -> WholeRun | None:
     """The account of the run; None if it was not watched."""
     if not facts.account.stacks:
         return None
-    return replace(account_for(facts.account, phase_labels(facts)), recorded_ns=recorded_within(facts))
+    whole = account_for(facts.account, phase_labels(facts))
+    return replace(whole, recorded_ns=recorded_within(facts), steps=steps_in_run(facts))
 
 
 @derived_once
@@ -110,12 +111,15 @@ def account_for(account: RunAccount, labels: list[str]) -> WholeRun:
 
 class Repeated(Struct, frozen=True):
     """What one line of the program took while the training waited for it: the time, and how often at least. ``inner``
-    are the few lines below it, of the functions that it calls, at which most of that time passes."""
+    are the few lines below it, of the functions that it calls, at which most of that time passes. ``before_ns`` and
+    ``after_ns`` are what it took before the first step and after the last."""
 
     site: CallSite
     time_ns: int
     visits: int
     inner: tuple[CallSite, ...] = ()
+    before_ns: int = 0
+    after_ns: int = 0
 
 
 def repeated_between_steps(facts: Facts, label: str) -> list[Repeated]:
@@ -141,14 +145,16 @@ def _repeated(account: RunAccount, line: int, numbers: set[int], within: tuple[i
     """The time and the visits of these stacks in the columns from one to another. Columns in a row are one visit,
     unless a single stack was seen to be left and entered again more often, or the line was and does little else: a
     column of a long run may hold several epochs."""
-    times = [sum(time for at, time in column if at in numbers) for column in account.columns[within[0] : within[1] + 1]]
+    every = [sum(time for at, time in column if at in numbers) for column in account.columns]
+    times = every[within[0] : within[1] + 1]
     runs = sum(1 for before, now in zip([0, *times], times, strict=False) if now and not before)
     alone = account.stacks[next(iter(numbers))].visits if len(numbers) == 1 and runs else 0
     at_line = sum(stack.time_ns for stack in account.stacks if line in stack.places)
     own = sum(account.stacks[number].time_ns for number in numbers)
     entries = account.places[line].entries if runs and own >= _MOSTLY * at_line else 0
     visits = max(runs, alone - 1, entries - 1)
-    return Repeated(account.places[line].site, sum(times), visits, _inner(account, line, numbers))
+    before_ns, after_ns = sum(every[: within[0]]), sum(every[within[1] + 1 :])
+    return Repeated(account.places[line].site, sum(times), visits, _inner(account, line, numbers), before_ns, after_ns)
 
 
 def _inner(account: RunAccount, line: int, numbers: Iterable[int]) -> tuple[CallSite, ...]:

@@ -189,6 +189,64 @@ def timed_lines(facts: Facts) -> TimedLines | None:
     )
 
 
+@derived_once
+def lines_in_run(facts: Facts) -> TimedLines | None:
+    """The same over all steps of a run that was only watched: of these no more is known than how long they took, a few
+    together. So no step of them is long. None if too few are known."""
+    account = facts.account
+    took_ns = np.array([span.took_ns for span in account.steps], dtype=np.float64)
+    count = np.array([span.steps for span in account.steps], dtype=np.int64)
+    if len(account.columns) > MOST_COLUMNS or len(account.stacks) > _MOST_STACKS or account.column_ns <= 0:
+        return None
+    if not _LEAST_STEPS <= len(count) <= MOST_COLUMNS or (count <= 0).any():
+        return None
+    before, quarter = np.cumsum(count) - count, int(count.sum()) // 4
+    in_first, in_last = before < quarter, before + count > count.sum() - quarter
+    spans = _spans_in_run(account, in_first, in_last)
+    labels, same = phase_labels(facts), _same_lines(account)
+    ways = {
+        number: _places(account, number, same) for number, label in enumerate(labels) if label not in (PROFKIT, IMPORTS)
+    }
+    add_up = _Sums(account, labels, ways, set(), spans, spans.by_stack(account))
+    inner = add_up.of({number: way[-1:] for number, way in ways.items()})
+    return TimedLines(
+        long=(),
+        inner=tuple(sorted(inner, key=lambda line: -line.growth_ns)),
+        every=(),
+        excess_ns=0.0,
+        usual_ns=spans.usual_ns,
+        first_ns=float(took_ns[in_first].sum() / count[in_first].sum()),
+        last_ns=float(took_ns[in_last].sum() / count[in_last].sum()),
+        steps=int(count.sum()),
+        long_steps=0,
+        first_steps=spans.first_steps,
+        knows_usual=True,
+        look_ns=_look_ns(account),
+    )
+
+
+def _spans_in_run(account: RunAccount, in_first: Bools, in_last: Bools) -> _Spans:
+    """The columns with these of the account's steps."""
+    columns = account.column_ns, len(account.columns)
+    shares = [_overlap(span.until_ns - span.took_ns, span.until_ns, *columns) for span in account.steps]
+    inside, first, last = (
+        np.sum([share for share, is_in in zip(shares, chosen, strict=True) if is_in], axis=0).clip(max=1)
+        for chosen in (np.ones_like(in_first), in_first, in_last)
+    )
+    count = np.array([span.steps for span in account.steps])
+    return _Spans(
+        inside=inside,
+        first=first,
+        last=last,
+        in_long=np.zeros(len(account.columns)),
+        long=np.zeros(1, dtype=np.bool_),
+        quarter=int(count[in_last].sum()),
+        first_steps=int(count[in_first].sum()),
+        usual_ns=float(sum(span.took_ns for span in account.steps)),
+        column_ns=account.column_ns,
+    )
+
+
 def _look_ns(account: RunAccount) -> float:
     time_ns, looks = sum(stack.time_ns for stack in account.stacks), sum(stack.looks for stack in account.stacks)
     return max(time_ns / max(looks, 1), 1.0)

@@ -7,7 +7,6 @@ text, are stretched.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from math import floor, log10
 
 from msgspec import Struct
@@ -17,34 +16,13 @@ from profkit.findings.pictures import LEVELS, Branch, Lane, MemoryCurve, Picture
 from profkit.findings.values import (
     Diagnosis,
     Finding,
-    RunCurve,
     Saving,
     Severity,
-    WholeRun,
     WorkerTimes,
     faults,
     grows,
     notable,
 )
-from profkit.patterns.whole_run.phases import (
-    AFTER,
-    BEFORE,
-    BETWEEN,
-    COMPILING,
-    DATA,
-    EVALUATION,
-    IMPORTS,
-    LOADING,
-    LOGGING,
-    NETWORK,
-    PROFKIT,
-    PROGRAM,
-    SAVING,
-    START,
-    STEPS,
-    UNGRADED,
-)
-from profkit.report.run_wording import phase_rows
 from profkit.report.wording import printable, worker_lines
 
 LANE_HEIGHT = len(LEVELS) - 1
@@ -74,8 +52,6 @@ _LEAST_BAR = 6.0
 """Per cent of the height. The least would not be seen at all."""
 _MOST_TICKS = 6
 """In 80 pixels a line of text fits every 16."""
-_LEAST_WIDTH = 0.3
-"""Per cent of the width: a frame of three pixels is seen."""
 _MOST_NUMBERS = 8
 """Of steps of four digits in 290 pixels."""
 _LEAST_LABEL = 9.0
@@ -156,90 +132,6 @@ def stacked(diagnosis: Diagnosis) -> list[Piece]:
 
 def hue(label: str) -> str:
     return next((name for word, name in _HUES if word in label), "idle" if label.startswith("idle") else "other")
-
-
-_PHASE_HUES = {
-    START: "idle",
-    IMPORTS: "idle",
-    LOADING: "copy",
-    BEFORE: "other",
-    COMPILING: "launch",
-    STEPS: "compute",
-    DATA: "data",
-    EVALUATION: "backward",
-    UNGRADED: "backward",
-    BETWEEN: "other",
-    SAVING: "copy",
-    NETWORK: "talk",
-    LOGGING: "wait",
-    AFTER: "idle",
-    PROGRAM: "other",
-    PROFKIT: "profkit",
-}
-
-
-def phases(whole: WholeRun | None) -> list[Piece]:
-    """The phases of the whole run, as a legend: their colours, labels and values."""
-    rows = phase_rows(whole)
-    return [
-        Piece(0, percent(row.fraction), _PHASE_HUES.get(row.label, "other"), row.label, f"{row.time}, {row.share}")
-        for row in rows
-    ]
-
-
-def band(whole: WholeRun | None) -> list[Piece]:
-    """The run from left to right: a piece for each stretch that one phase takes most of."""
-    if whole is None or not whole.band:
-        return []
-    pieces, at, columns = [], 0, len(whole.band)
-    for number, same in groupby(whole.band):
-        count = sum(1 for _ in same)
-        label = printable(whole.phases[number].label) if 0 <= number < len(whole.phases) else ""
-        value = f"{format_time(at * whole.column_ns)} to {format_time((at + count) * whole.column_ns)}"
-        place = round(100 * at / columns, 3), round(100 * count / columns, 3)
-        pieces.append(Piece(*place, _PHASE_HUES.get(label, "other"), label, value))
-        at += count
-    return pieces
-
-
-def recorded_part(whole: WholeRun | None) -> Piece | None:
-    """Where in the band the recorded steps lie, at least a line wide; None if that is not known."""
-    if whole is None or whole.recorded_ns is None or not whole.band:
-        return None
-    begin, end = (min(max(_along(whole, time_ns), 0.0), 100.0) for time_ns in whole.recorded_ns)
-    value = f"{format_time(whole.recorded_ns[0])} to {format_time(whole.recorded_ns[1])}"
-    width = max(end - begin, _LEAST_WIDTH)
-    return Piece(round(min(begin, 100 - width), 3), round(width, 3), "", "recorded", value)
-
-
-class CurveOfRun(Struct, frozen=True):
-    """A curve below the band: its label, its highest value, and the path of its area in a field of 100 by 100."""
-
-    label: str
-    most: str
-    path: str
-
-
-def curves(whole: WholeRun | None) -> list[CurveOfRun]:
-    """What was seen again and again during the run. Between two looks the earlier counts."""
-    if whole is None or not whole.band:
-        return []
-    return [_curve(whole, one) for one in whole.curves if max((value for _, value in one.points), default=0) > 0]
-
-
-def _curve(whole: WholeRun, curve: RunCurve) -> CurveOfRun:
-    most = max(value for _, value in curve.points)
-    top = most if curve.is_bytes else 1.0
-    xs = [min(max(_along(whole, time_ns), 0.0), 100.0) for time_ns, _ in curve.points]
-    ys = [100 - 100 * min(max(value / top, 0.0), 1.0) for _, value in curve.points]
-    steps = "".join(f"H{x:.2f}V{y:.1f}" for x, y in zip(xs[1:], ys[1:], strict=True))
-    most_text = format_bytes(int(most)) if curve.is_bytes else format_share(most)
-    return CurveOfRun(printable(curve.label), most_text, f"M{xs[0]:.2f} 100V{ys[0]:.1f}{steps}V100Z")
-
-
-def _along(whole: WholeRun, time_ns: int) -> float:
-    """Where a time since the start of the process lies on the band, in per cent of its length."""
-    return 100 * time_ns / max(len(whole.band) * whole.column_ns, 1)
 
 
 class WorkerBar(Struct, frozen=True):

@@ -24,7 +24,7 @@ from profkit.report.account_wording import HEADER, account_rows, account_sentenc
 from profkit.report.device import roofline as roofline_wording
 from profkit.report.device import serving
 from profkit.report.groups import group_cost, major_groups, minor_groups, minor_message, minor_place, other_places
-from profkit.report.html import drawing
+from profkit.report.html import drawing, run_band
 from profkit.report.html.editor import link_to
 from profkit.report.html.environment import asset, digest, template
 from profkit.report.html.ranks import render_ranks
@@ -141,16 +141,26 @@ def _of_device(diagnosis: Diagnosis, memory: DeviceMemory) -> dict[str, Any]:
     }
 
 
+def _run(diagnosis: Diagnosis) -> dict[str, Any]:
+    whole = diagnosis.whole_run
+    return {
+        "phases": run_band.phases(whole),
+        "run_band": run_band.band(whole),
+        "run_ticks": run_band.ticks(whole),
+        "run_recorded": run_band.recorded_part(whole),
+        "run_marks": run_band.marked(diagnosis),
+        "run_steps": run_band.steps(whole),
+        "run_curves": run_band.curves(whole),
+    }
+
+
 def _pictures(diagnosis: Diagnosis, pictures: Pictures) -> dict[str, Any]:
     inner = "Kernels" if pictures.of_device else "Operators inside operators"
     tables = (("Modules", "module"), ("Lines", "line"), ("Operators", "operator"), (inner, "kernel"))
     return {
         "bars": drawing.verdict_bars(diagnosis),
         "stacked": drawing.stacked(diagnosis),
-        "phases": drawing.phases(diagnosis.whole_run),
-        "run_band": drawing.band(diagnosis.whole_run),
-        "run_recorded": drawing.recorded_part(diagnosis.whole_run),
-        "run_curves": drawing.curves(diagnosis.whole_run),
+        **_run(diagnosis),
         "columns": drawing.columns(pictures),
         "column_ticks": drawing.column_ticks(pictures),
         "column_labels": drawing.column_labels(pictures),

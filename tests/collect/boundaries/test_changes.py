@@ -121,6 +121,14 @@ def test_short_steps_are_noted_together(step_ns, together):
     assert run.changes.together == together
 
 
+def test_thirty_steps_tell_how_short_they_are():
+    run = Run()
+    run.steps(*repeat(MS, BLOCK_STEPS - 1))
+    assert run.changes.together == 1
+    run.steps(MS)
+    assert run.changes.together == 2
+
+
 def test_steps_noted_together_count_each():
     run = Run()
     run.steps(*repeat(MS, 2500))

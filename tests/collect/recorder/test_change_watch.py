@@ -1,0 +1,54 @@
+"""Listening to the ends of steps, and the note of why a window was opened."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from profkit.collect.boundaries.changes import BLOCK_STEPS
+from profkit.collect.recorder.change_watch import ChangeWatch
+from profkit.collect.recorder.profiler import profile
+from profkit.collect.whole_run.step_times import StepTimes
+from profkit.run.directory import load_run
+from profkit.run.plan import Plan, Subject
+
+
+def train(steps: int) -> None:
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+
+def test_each_step_but_the_first_has_its_time():
+    times = StepTimes()
+    watch = ChangeWatch(lambda *_: None, times)
+    watch.install()
+    train(BLOCK_STEPS)
+    watch.remove()
+    train(5)
+    spans = times.taken(0)
+    assert sum(span.steps for span in spans) == BLOCK_STEPS - 1
+    assert all(0 < span.fastest_ns <= span.slowest_ns <= span.took_ns for span in spans)
+
+
+@pytest.mark.parametrize(("phase", "counted"), [("reference", 2), ("after", 2), ("located", 0), ("active", 0)])
+def test_steps_of_a_window_count_unless_they_are_recorded(phase, counted):
+    times = StepTimes()
+    watch = ChangeWatch(lambda *_: None, times)
+    watch.remove()
+    progress = watch.counting(lambda *_: None)
+    for _ in range(3):
+        progress(phase, 1, 1)
+    assert sum(span.steps for span in times.taken(0)) == counted
+
+
+def test_why_a_window_was_opened_is_noted_before_the_program_ends(tmp_path):
+    plan = Plan(wait=2, warmup=1, active=2, steps_from="optimizer", prologue=False)
+    with profile.planned(tmp_path, plan, Subject(), why="the steps changed"):
+        train(12)
+        assert "the steps changed: profkit recorded there" in load_run(tmp_path).notes
+    (note,) = (note for note in load_run(tmp_path).notes if "the steps changed" in note)
+    assert note.startswith("the steps changed: profkit recorded there, for ")
