@@ -31,7 +31,7 @@ from profkit.savings.edits import Edit
 from profkit.savings.outliers import outliers_ns
 from profkit.savings.queueing import find_full_queue
 from profkit.savings.streams import Edited, HostWaits, Queue, find_waits_for, replay_streams
-from profkit.trace.events import NONE, Category, Rows
+from profkit.trace.events import NONE, Category, Int32s, Rows
 from profkit.trace.statistics import among
 
 
@@ -154,14 +154,23 @@ def _applied(facts: Facts, edit: Edit, window: _Window, taken: Removed) -> Edite
     """What the edit leaves of the device's work and of the waits. Work launched before the window or between measured
     steps belongs to other steps and stays. Without the device's side of the recording nothing shows what waits hid, so
     they stay too."""
-    queue, longest = window.queue, np.iinfo(np.int64).max
-    kept_ns = np.full(len(facts.trace.events), longest, dtype=np.int64)
-    np.minimum.at(kept_ns, edit.work, edit.work_kept_ns)
-    looked_at = facts.steps.in_measured(queue.launched_ns)
-    duration_ns = np.minimum(queue.duration_ns, np.where(looked_at, kept_ns[queue.work], longest))
+    queue = window.queue
+    duration_ns = queue.duration_ns
+    place = _places_in_measured(facts)[edit.work]
+    np.minimum.at(duration_ns, place[place >= 0], edit.work_kept_ns[place >= 0])
     gone = (duration_ns <= 0) & (queue.duration_ns > 0)
     ignored = among(window.waits.rows, edit.waits) & facts.device.present
     return Edited(taken, duration_ns.clip(min=0), gone, ignored)
+
+
+@derived_once
+def _places_in_measured(facts: Facts) -> Int32s:
+    """For each event its place in the queue if it was launched in a measured step; `NONE` for all others."""
+    queue = _window(facts).queue
+    looked_at = np.flatnonzero(facts.steps.in_measured(queue.launched_ns))
+    place = np.full(len(facts.trace.events), NONE, dtype=np.int32)
+    place[queue.work[looked_at]] = looked_at
+    return place
 
 
 def removed_host_time(facts: Facts, edit: Edit) -> Intervals:
