@@ -142,6 +142,7 @@ def _used_head(call: Call, whole: Shape, dimension: int) -> int:
     return min(begin + left[dimension], length - begin)
 
 
+@lru_cache(maxsize=1 << 12)
 def _commutes(call: Call) -> bool:
     """Whether cutting before the operator would give the same part. A product's rows and columns are those of what is
     multiplied, and its diagonal is a sum of products of rows."""
