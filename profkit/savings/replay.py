@@ -20,6 +20,8 @@ device before the measured steps.
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
@@ -52,20 +54,24 @@ def replay(facts: Facts, edit: Edit) -> Replay:
 
     Each edit is replayed once: a rule asks whether it is worth reporting, and the finding's price is the same answer.
     """
-    return facts.once(_Replaying(edit))
+    known = _replays(facts)
+    if edit not in known:
+        known[edit] = _replay(facts, edit)
+    return known[edit]
 
 
-class _Replaying(Struct, frozen=True):
-    """The replay of one edit as a key of `Facts.once`."""
+@derived_once
+def _replays(facts: Facts) -> WeakKeyDictionary[Edit, Replay]:  # noqa: ARG001  # each recording has its own
+    """The replays so far of edits that somebody still holds: those tried and dropped are a tenth of the memory."""
+    return WeakKeyDictionary()
 
-    edit: Edit
 
-    def __call__(self, facts: Facts) -> Replay:
-        removed = removed_host_time(facts, self.edit)
-        unedited, edited = _unedited(facts), _run(facts, self.edit, removed)
-        least_ns = min(edited.working_ns, unedited.together_ns)
-        edited_ns = max(0, edited.together_ns, least_ns) + outliers_ns(facts, self.edit, removed)
-        return Replay(max(0, unedited.together_ns), edited_ns)
+def _replay(facts: Facts, edit: Edit) -> Replay:
+    removed = removed_host_time(facts, edit)
+    unedited, edited = _unedited(facts), _run(facts, edit, removed)
+    least_ns = min(edited.working_ns, unedited.together_ns)
+    edited_ns = max(0, edited.together_ns, least_ns) + outliers_ns(facts, edit, removed)
+    return Replay(max(0, unedited.together_ns), edited_ns)
 
 
 def host_at_work_ns(facts: Facts) -> int:

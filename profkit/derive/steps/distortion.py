@@ -32,7 +32,7 @@ from profkit.core.marks import GC_AUTOMATIC
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.device.waits import Waits
 from profkit.derive.steps.boundaries import Steps
-from profkit.derive.timeline.intervals import NOTHING, Intervals, stretches, union, unite
+from profkit.derive.timeline.intervals import NOTHING, Intervals, intersection, stretches, union, unite
 from profkit.derive.timeline.nesting import BATCH
 from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
 from profkit.derive.timeline.tree import Tree
@@ -126,14 +126,17 @@ def estimate_overhead(trace: Trace, tree: Tree, in_steps: Bools, waits: Waits) -
     marked = (events.category[in_steps] == Category.LINE_MARK).any()
     if marked or len(rows) < (_LEAST_WITH_FRAMES if frames else _LEAST_EVENTS):
         return UNTOUCHED
-    elsewhere, parts, worked_ns, of_python_ns = _not_the_hosts(trace, tree, in_steps, waits), list[Intervals](), 0, 0
+    elsewhere, parts = _not_the_hosts(trace, tree, in_steps, waits), list[Intervals]()
+    worked_ns = {True: 0, False: 0}  # whether Python's
     for start_ns, end_ns, of_python in _worked(events, tree, rows, _MOST_STRETCH_NS):
-        each_ns = end_ns - start_ns - elsewhere.covered_within(start_ns, end_ns)
-        worked_ns, of_python_ns = worked_ns + int(each_ns.sum()), of_python_ns + int(each_ns[of_python].sum())
-        parts.append(union(start_ns, end_ns))
-    added_ns = (1 - _KEPT_OF_PYTHON) * of_python_ns + (1 - _KEPT) * (worked_ns - of_python_ns)
+        for is_python, mine in ((True, of_python), (False, ~of_python)):
+            part = union(start_ns[mine], end_ns[mine])
+            worked_ns[is_python] += part.total_ns - intersection(part, elsewhere).total_ns
+            parts.append(part)
+    added_ns = (1 - _KEPT_OF_PYTHON) * worked_ns[True] + (1 - _KEPT) * worked_ns[False]
     most_ns = float(_MOST_EVENT_NS * np.isin(category, _RECORDED).sum())
-    return Thinned(unite(*parts).minus(elsewhere), min(added_ns, most_ns) / max(worked_ns, 1))
+    share = min(added_ns, most_ns) / max(sum(worked_ns.values()), 1)
+    return Thinned(unite(*parts).minus(elsewhere), share)
 
 
 def marks_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, waits: Waits, run: Run) -> Thinned:
