@@ -47,12 +47,13 @@ def leading_site(sites: Int32s | Int64s, weights: Int64s | None = None) -> int:
 
 def busiest_site(facts: Facts, rows: Rows) -> int:
     """The call site that takes most of the rows' time, `NONE` if no line is known."""
-    return leading_site(facts.lines.site[rows], spent_ns(facts, rows))
+    return next(iter(sites_by_time(facts, rows)), NONE)
 
 
 def sites_by_time(facts: Facts, rows: Rows) -> list[int]:
     """The rows' call sites, the costliest first."""
-    return order_sites(facts.lines.site[rows], spent_ns(facts, rows))
+    sites = facts.lines.site[rows]
+    return order_sites(sites, spent_ns(facts, rows)) if (sites >= 0).any() else []  # times are for known lines only
 
 
 def by_line(facts: Facts, rows: Rows, forward: bool = False) -> Iterator[Rows]:

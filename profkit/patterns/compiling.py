@@ -10,7 +10,7 @@ from profkit.core.units import format_count, format_time
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.steps.boundaries import compiling
 from profkit.trace.events import NONE, Int64s, Rows
-from profkit.trace.statistics import distinct
+from profkit.trace.statistics import constant, distinct
 
 COMPILED_REGION = "Torch-Compiled Region"
 """Prefix of the events around each run of a compiled function (``_dynamo/output_graph.py``)."""
@@ -25,7 +25,8 @@ _COMPILE_ID = re.compile(r".*\bcompile_id=(?:!\d+/)?(\d{1,9})/\d{1,9}")
 @derived_once
 def frame_of_regions(facts: Facts) -> Int64s:
     """For each event that runs a compiled function the compiler's number of that function, else `NONE`."""
-    return _numbers_in_names(facts, COMPILED_REGION, _REGION)[facts.trace.events.name_code]
+    number, code = _numbers_in_names(facts, COMPILED_REGION, _REGION), facts.trace.events.name_code
+    return number[code] if (number >= 0).any() else constant(NONE, np.int64, len(code))
 
 
 def _numbers_in_names(facts: Facts, part: str, pattern: re.Pattern[str]) -> Int64s:

@@ -17,6 +17,7 @@ from profkit.derive.families import ELEMENTWISE, base_name
 from profkit.patterns.calls import Call
 from profkit.patterns.step_calls import COPIES, FILLING, Shape, StepCalls, step_calls
 from profkit.trace.events import Rows
+from profkit.trace.statistics import distinct
 
 _LEAST_ELEMENTS = 1 << 20
 """Four megabytes of float32: more than second-level caches hold, so that each operator goes to memory."""
@@ -52,7 +53,7 @@ def intermediates(facts: Facts) -> list[Intermediate]:
 
 def _read(shape: Shape, step: StepCalls) -> Intermediate | None:
     """What works on tensors of this shape, if all of it fits in each step."""
-    touching = np.unique(np.concatenate([step.taking(shape), step.making(shape)]))
+    touching = distinct(np.concatenate([step.taking(shape), step.making(shape)]))
     makers: list[int] = []
     for places in np.split(touching, np.searchsorted(touching, step.over[:-1])):
         numbers = step.number[places].tolist()

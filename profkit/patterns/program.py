@@ -9,7 +9,7 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import operators_of
 from profkit.patterns.loops.located import in_located_step
 from profkit.patterns.loops.traffic import Traffic, measure_traffic, tell_elementwise
-from profkit.trace.events import Bools, Category, Int64s, Rows
+from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows
 from profkit.trace.statistics import distinct, distinct_rows
 
 ACCUMULATES = "torch::autograd::AccumulateGrad"
@@ -155,10 +155,10 @@ def calling_operator(facts: Facts, rows: Rows) -> Rows:
 
 
 @derived_once
-def _outermost_operators(facts: Facts) -> Rows:
+def _outermost_operators(facts: Facts) -> Int32s:
     operators = facts.trace.events.category == Category.OPERATOR
     operators &= facts.trace.where_name(lambda name: "::" in name)
-    return facts.tree.nearest_ancestor(facts.tree.outermost(operators), include_self=True)
+    return facts.tree.nearest_ancestor(facts.tree.outermost(operators), include_self=True).astype(np.int32)
 
 
 def spent_ns(facts: Facts, rows: Rows) -> Int64s:

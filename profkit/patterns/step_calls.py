@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -23,7 +24,7 @@ FILLING = frozenset(("empty_like", "full_like", "ones_like", "zeros_like"))
 PRODUCTS = frozenset(("bmm", "matmul", "mm"))
 
 
-class StepCalls(Struct, frozen=True):
+class StepCalls(Struct, frozen=True, dict=True):
     """The forward operators that the program itself calls in the located step, or else in the measured ones, in order
     of time. ``number`` is the number of each one's call; ``shapes`` are what each distinct call takes, ``results`` what
     it makes (empty if that is unknown). ``over`` are the places at which the steps end."""
@@ -37,15 +38,35 @@ class StepCalls(Struct, frozen=True):
 
     def taking(self, shape: Shape) -> Rows:
         """The places of the operators that take a tensor of this shape."""
-        return self._where([shape in given for given in self.shapes])
+        return self._where(self._takers.get(shape, ()))
 
     def making(self, shape: Shape) -> Rows:
         """The places of the operators that make one."""
-        return self._where([result == shape for result in self.results])
+        return self._where(self._makers.get(shape, ()))
 
-    def _where(self, wanted: Sequence[bool]) -> Rows:
-        known: Bools = np.array(wanted, dtype=bool)
-        return np.flatnonzero(known[self.number]) if len(known) else self.rows[:0]
+    @cached_property
+    def _takers(self) -> dict[Shape, list[int]]:
+        """The calls that take each shape."""
+        return _numbers_by_shape(self.shapes)
+
+    @cached_property
+    def _makers(self) -> dict[Shape, list[int]]:
+        return _numbers_by_shape([[result] for result in self.results])
+
+    def _where(self, numbers: Sequence[int]) -> Rows:
+        """The places of the calls of these numbers."""
+        wanted: Bools = np.zeros(len(self.calls), dtype=bool)
+        wanted[list(numbers)] = True
+        return np.flatnonzero(wanted[self.number]) if numbers else self.rows[:0]
+
+
+def _numbers_by_shape(shapes: Sequence[Sequence[Shape]]) -> dict[Shape, list[int]]:
+    """For each shape the numbers of the calls that have it."""
+    found: dict[Shape, list[int]] = {}
+    for number, given in enumerate(shapes):
+        for shape in set(given):
+            found.setdefault(shape, []).append(number)
+    return found
 
 
 @derived_once

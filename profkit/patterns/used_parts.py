@@ -8,9 +8,10 @@ slice takes a tensor of that shape before the next one is made: that may be anot
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import TypeVar
 
 import numpy as np
@@ -141,6 +142,7 @@ def _used_head(call: Call, whole: Shape, dimension: int) -> int:
     return min(begin + left[dimension], length - begin)
 
 
+@lru_cache(maxsize=1 << 12)
 def _commutes(call: Call) -> bool:
     """Whether cutting before the operator would give the same part. A product's rows and columns are those of what is
     multiplied, and its diagonal is a sum of products of rows."""
@@ -192,19 +194,19 @@ def _diagonal_of(whole: Shape, given: Sequence[int]) -> Shape:
 def _parts_of(shape: Shape, step: StepCalls) -> Iterator[UsedPart]:
     """Walk from one operator that makes a tensor of this shape to the next in its step. Those whose result only the
     next one takes form a chain; it ends with what only slices take."""
-    rows, over, takes = step.rows, step.over, step.taking(shape)
+    rows, over, takes = step.rows, step.over.tolist(), step.taking(shape).tolist()
     makes = [at for at in step.making(shape).tolist() if _commutes(step.calls[step.number[at]])]
     chain: list[int] = []
+    taking = set(takes)
     for maker, following in pairwise([*makes, len(rows)]):
-        chain = [*chain, maker] if chain and maker in takes else [maker]
-        until = min(following + 1, int(over[np.searchsorted(over, maker, side="right")]))
-        taken_by = takes[slice(*np.searchsorted(takes, [maker + 1, until]))]
-        if len(taken_by) == 1 and taken_by[0] == following:
+        chain = [*chain, maker] if chain and maker in taking else [maker]
+        until = min(following + 1, over[bisect_right(over, maker)])
+        taken_by = takes[bisect_right(takes, maker) : bisect_left(takes, until)]
+        if taken_by == [following]:
             continue  # the next one takes it, and nothing else does
-        cuts = [_read_by(at, shape, step) for at in taken_by.tolist()]
-        used = sum(share for share in cuts if share)
-        if cuts and all(cuts) and used <= _MOST_USED:
-            yield UsedPart(rows[chain], rows[taken_by], shape, used)
+        cuts = list(takewhile(bool, (_read_by(at, shape, step) for at in taken_by)))
+        if cuts and len(cuts) == len(taken_by) and sum(cuts) <= _MOST_USED:
+            yield UsedPart(rows[chain], rows[taken_by], shape, sum(cuts))
         chain = []
 
 

@@ -68,6 +68,8 @@ def attention_plan_per_shape(facts: Facts) -> Suspicions:
     """One finding for all such calls, because a single setting stops them."""
     events, tree = facts.trace.events, facts.tree
     calls = np.flatnonzero(tree.outermost(operators_of(facts.trace, _PLANNED)) & facts.measured)
+    if not calls.size:
+        return
     in_runtime_ns = tree.total_under(np.where(events.category == Category.RUNTIME, events.duration_ns, 0))[calls]
     worked_ns = tree.end_ns[calls] - events.start_ns[calls] - in_runtime_ns
     plans = worked_ns >= _PLAN_NS

@@ -110,8 +110,11 @@ def growing_concatenation(facts: Facts) -> Suspicions:
     uses = _Uses(facts, inputs)
     for rows in by_line(facts, called[operators_of(facts.trace, _JOINING)[called]]):
         runs = list(_growing_runs(facts, rows, inputs))
-        gathered = [run for run in runs if not uses.is_used(run)]
-        attended = [run for run in runs if uses.is_attended(run)]
+        if not (runs and _copies_much(facts, np.concatenate(runs), inputs)):
+            continue
+        are_used = [uses.is_used(run) for run in runs]
+        gathered = [run for run, is_used in zip(runs, are_used, strict=True) if not is_used]
+        attended = [run for run, is_used in zip(runs, are_used, strict=True) if is_used and uses.is_attended(run)]
         yield from _report(facts, gathered, inputs, is_read=False)
         yield from _report(facts, attended, inputs, is_read=True)
 
@@ -122,9 +125,9 @@ def _report(facts: Facts, runs: list[Rows], inputs: _InputSizes, *, is_read: boo
     if not runs:
         return
     calls = np.concatenate(runs)
-    moved_bytes = int(np.maximum(facts.operators.input_bytes[calls], inputs.allocated[calls]).sum())
-    if moved_bytes < _MIN_BYTES or not in_most_steps(facts, calls):
+    if not _copies_much(facts, calls, inputs):
         return
+    moved_bytes = _moved_bytes(facts, calls, inputs)
     kept = np.array([1 - max(inputs.of(row)) / max(sum(inputs.of(row)), 1) for row in calls])
     if is_read:
         kept = np.maximum(kept, _least_ns(facts) / computing_ns(facts, calls).clip(min=1)).clip(max=1.0)
@@ -140,6 +143,15 @@ def _report(facts: Facts, runs: list[Rows], inputs: _InputSizes, *, is_read: boo
         kind=Kind.OPPORTUNITY if is_inside else None,
         evidence={"copied_bytes_per_step": per_step_bytes, "longest_run": max(len(run) for run in runs)},
     )
+
+
+def _copies_much(facts: Facts, calls: Rows, inputs: _InputSizes) -> bool:
+    """Whether the calls copy enough, in most steps, to be worth a report; if not, no part of them does."""
+    return _moved_bytes(facts, calls, inputs) >= _MIN_BYTES and in_most_steps(facts, calls)
+
+
+def _moved_bytes(facts: Facts, calls: Rows, inputs: _InputSizes) -> int:
+    return int(np.maximum(facts.operators.input_bytes[calls], inputs.allocated[calls]).sum())
 
 
 def _least_ns(facts: Facts) -> float:
@@ -270,6 +282,8 @@ def _are_batches(shapes: Shapes) -> bool:
 def _which_taken(taken: tuple[int, ...], gathered: Mapping[int, int], picks: bool, attends: bool) -> Iterable[int]:
     """The numbers of the gathered sizes that an operator takes. Attention takes half of a tensor that holds both keys
     and values, and takes it several times if heads share it."""
+    if not attends and gathered.keys().isdisjoint(taken):
+        return ()
     sizes = [size for size in set(taken) if not (picks and _picks_a_part(taken, size))]
     if not attends:
         return [gathered[size] for size in sizes if size in gathered]

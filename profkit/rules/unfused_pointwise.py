@@ -219,8 +219,8 @@ def _repeats_a_call(facts: Facts, rows: Rows, read_bytes: Int64s, written_bytes:
     """Whether one operator of several tensors runs again and again on inputs alike, as in a benchmark of ``a + b``. In
     a chain one of them would be the result before, and all others tensors of their own; nothing recorded says so."""
     events = facts.trace.events
-    kinds, _ = distinct_rows(events.name_code[rows], events.dims_code[rows], events.types_code[rows])
-    return len(kinds) == 1 and bool((read_bytes >= 2 * written_bytes).all())
+    kinds = (column[rows] for column in (events.name_code, events.dims_code, events.types_code))
+    return bool((read_bytes >= 2 * written_bytes).all()) and all((kind == kind[0]).all() for kind in kinds)
 
 
 def _price(rows: Rows, elements: int, read_bytes: Int64s, written_bytes: Int64s) -> _Chain:
@@ -305,7 +305,8 @@ def _fuse_on_device(facts: Facts, chains: list[_Chain]) -> Edit:
     rows = np.concatenate([chain.rows for chain in chains])
     kept = np.concatenate([np.full(len(chain.rows), chain.kept) for chain in chains])
     nodes = backward_of(facts, rows)
-    one_call = np.array([spent_ns(facts, chain.rows).sum() // len(chain.rows) for chain in chains])
+    lengths = np.array([len(chain.rows) for chain in chains])
+    one_call = np.add.reduceat(spent_ns(facts, rows), np.cumsum(lengths) - lengths) // lengths
     return combine(
         [
             shrink_spans(*_spans(facts, chains), one_call, _UNCERTAINTY),

@@ -12,7 +12,7 @@ def _no_rows() -> Int64s:
     return np.zeros(0, dtype=np.int64)
 
 
-class Edit(Struct, frozen=True, eq=False):
+class Edit(Struct, frozen=True, eq=False, weakref=True):
     """A change to the recorded steps.
 
     ``rows`` are host events that would take ``kept_ns`` each instead of their recorded time. They may come from any

@@ -21,6 +21,7 @@ device before the measured steps.
 from __future__ import annotations
 
 import re
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from msgspec import Struct
@@ -41,7 +42,7 @@ from profkit.savings.streams import (
     find_waits_for,
     replay_streams,
 )
-from profkit.trace.events import NONE, Category, Rows
+from profkit.trace.events import NONE, Category, Int32s, Rows
 from profkit.trace.statistics import among
 
 _ON_AMD = re.compile(r"^hip[A-Z]")
@@ -65,20 +66,24 @@ def replay(facts: Facts, edit: Edit) -> Replay:
 
     Each edit is replayed once: a rule asks whether it is worth reporting, and the finding's price is the same answer.
     """
-    return facts.once(_Replaying(edit))
+    known = _replays(facts)
+    if edit not in known:
+        known[edit] = _replay(facts, edit)
+    return known[edit]
 
 
-class _Replaying(Struct, frozen=True):
-    """The replay of one edit as a key of `Facts.once`."""
+@derived_once
+def _replays(facts: Facts) -> WeakKeyDictionary[Edit, Replay]:  # noqa: ARG001  # each recording has its own
+    """The replays so far of edits that somebody still holds: those tried and dropped are a tenth of the memory."""
+    return WeakKeyDictionary()
 
-    edit: Edit
 
-    def __call__(self, facts: Facts) -> Replay:
-        removed = removed_host_time(facts, self.edit)
-        unedited, edited = _unedited(facts), _run(facts, self.edit, removed)
-        least_ns = min(edited.working_ns, unedited.together_ns)
-        edited_ns = max(0, edited.together_ns, least_ns) + outliers_ns(facts, self.edit, removed)
-        return Replay(max(0, unedited.together_ns), edited_ns)
+def _replay(facts: Facts, edit: Edit) -> Replay:
+    removed = removed_host_time(facts, edit)
+    unedited, edited = _unedited(facts), _run(facts, edit, removed)
+    least_ns = min(edited.working_ns, unedited.together_ns)
+    edited_ns = max(0, edited.together_ns, least_ns) + outliers_ns(facts, edit, removed)
+    return Replay(max(0, unedited.together_ns), edited_ns)
 
 
 def host_at_work_ns(facts: Facts) -> int:
@@ -167,14 +172,23 @@ def _applied(facts: Facts, edit: Edit, window: _Window, taken: Removed) -> Edite
     """What the edit leaves of the device's work and of the waits. Work launched before the window or between measured
     steps belongs to other steps and stays. Without the device's side of the recording nothing shows what waits hid, so
     they stay too."""
-    queue, longest = window.queue, np.iinfo(np.int64).max
-    kept_ns = np.full(len(facts.trace.events), longest, dtype=np.int64)
-    np.minimum.at(kept_ns, edit.work, edit.work_kept_ns)
-    looked_at = facts.steps.in_measured(queue.launched_ns)
-    duration_ns = np.minimum(queue.duration_ns, np.where(looked_at, kept_ns[queue.work], longest))
+    queue = window.queue
+    duration_ns = queue.duration_ns
+    place = _places_in_measured(facts)[edit.work]
+    np.minimum.at(duration_ns, place[place >= 0], edit.work_kept_ns[place >= 0])
     gone = (duration_ns <= 0) & (queue.duration_ns > 0)
     ignored = among(window.waits.rows, edit.waits) & facts.device.present
     return Edited(taken, duration_ns.clip(min=0), gone, ignored)
+
+
+@derived_once
+def _places_in_measured(facts: Facts) -> Int32s:
+    """For each event its place in the queue if it was launched in a measured step; `NONE` for all others."""
+    queue = _window(facts).queue
+    looked_at = np.flatnonzero(facts.steps.in_measured(queue.launched_ns))
+    place = np.full(len(facts.trace.events), NONE, dtype=np.int32)
+    place[queue.work[looked_at]] = looked_at
+    return place
 
 
 def removed_host_time(facts: Facts, edit: Edit) -> Intervals:

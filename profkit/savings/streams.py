@@ -256,7 +256,10 @@ class _Places:
 
     def run_all(self, spans: _Spans, skipped: list[bool]) -> tuple[int, int]:
         """Run segment after segment. Each wait that takes longer or shorter than recorded changes the ``shift``, the
-        delay of all that the host does afterwards. Returns the last shift, and how long the host waited."""
+        delay of all that the host does afterwards. Returns the last shift, and how long the host waited.
+
+        This is the one loop of the replay. A call of `max` would take as long as the rest of a round.
+        """
         streams, shifts, shift, waited = list(zip(self._reached, self._highest, strict=True)), self._shifts, 0, 0
         waits = iter(zip(spans.start_ns, spans.ready_ns, spans.end_ns, skipped, strict=True))
         for i, (is_wait, (stream, segment, begun, after)) in enumerate(zip(self._is_wait, self._culprits, strict=True)):
@@ -264,18 +267,21 @@ class _Places:
             for reached, highest in streams:
                 latest, raised = reached[i], highest[i] + shift
                 reached.append(raised if raised > latest else latest)
+            if is_wait:
+                start, ready, end, is_skipped = next(waits)
+                if is_skipped:
+                    shift -= end - start
+                    continue
+            latest, raised = self._reached[stream][segment], begun + shifts[segment]
+            ended = (raised if raised > latest else latest) + after
             if not is_wait:
-                ended = max(self._reached[stream][segment], begun + shifts[segment]) + after
                 waiting = self._reached[self._target_stream[i]]
                 waiting[-1] = max(waiting[-1], ended + self._target[i])
-                continue
-            start, ready, end, is_skipped = next(waits)
-            if is_skipped:
-                shift -= end - start
+            elif ended > ready + shift:
+                waited += ended - ready - shift
+                shift = ended - end
             else:
-                freed = max(self._reached[stream][segment], begun + shifts[segment]) + after
-                waited += max(0, freed - ready - shift)
-                shift = max(ready + shift, freed) - end
+                shift += ready - end
         for reached, highest in streams:
             reached.append(max(reached[-1], highest[-1] + shift))
         return shift, waited

@@ -19,7 +19,7 @@ from profkit.savings.edits import Edit
 from profkit.savings.launch.launch_savings import launch_of, replay_of_launch
 from profkit.savings.replay import replay
 from profkit.trace.events import Bools, Int64s, Rows
-from profkit.trace.statistics import relative_deviation
+from profkit.trace.statistics import distinct, relative_deviation
 
 MOST_NAMES = 8
 """More than a reader follows. The rest is small, as the largest come first."""
@@ -93,12 +93,12 @@ def _by_name(pieces: _Pieces, names: Sequence[str], per_step: _PerStep) -> Itera
     shorter = pieces.kept_ns < pieces.took_ns
     codes, code = np.unique(pieces.name[shorter], return_inverse=True)
     known = [_name_of(names[code] if code >= 0 else "", pieces.origin) for code in codes.tolist()]
-    distinct = {name: number for number, name in enumerate(dict.fromkeys(known))}
-    group = np.array([distinct[name] for name in known], dtype=np.int64)[code]
-    count = np.bincount(group, minlength=len(distinct)) / per_step.steps
-    took = np.bincount(group, pieces.took_ns[shorter], len(distinct))
-    kept = np.bincount(group, pieces.kept_ns[shorter].clip(min=0), len(distinct))
-    for name, at in distinct.items():
+    number_of = {name: number for number, name in enumerate(dict.fromkeys(known))}
+    group = np.array([number_of[name] for name in known], dtype=np.int64)[code]
+    count = np.bincount(group, minlength=len(number_of)) / per_step.steps
+    took = np.bincount(group, pieces.took_ns[shorter], len(number_of))
+    kept = np.bincount(group, pieces.kept_ns[shorter].clip(min=0), len(number_of))
+    for name, at in number_of.items():
         yield TakenOut(name, pieces.origin, round(float(count[at]), 2), per_step.ns(took[at]), per_step.ns(kept[at]))
 
 
@@ -155,7 +155,7 @@ def _work(facts: Facts, edit: Edit) -> _Pieces:
 
 def _waits(facts: Facts, edit: Edit) -> _Pieces:
     """Without the device's side of the recording no wait is taken out: nothing shows what it hid."""
-    rows = np.unique(edit.waits)
+    rows = distinct(edit.waits)
     rows = rows[facts.measured[rows] & facts.device.present]
     names = facts.trace.events.name_code[rows].astype(np.int64)
     return _Pieces(TakenFrom.WAIT, names, spent_ns(facts, rows), np.zeros(len(rows), dtype=np.int64))
@@ -163,7 +163,7 @@ def _waits(facts: Facts, edit: Edit) -> _Pieces:
 
 def _of_ranks(launch: Launch, edit: JointEdit, per_step: _PerStep) -> Iterator[TakenOut]:
     """The ranks' own work that takes another time, by rank."""
-    for number in np.unique(edit.table).tolist():
+    for number in distinct(edit.table).tolist():
         table, mine = launch.tables[number], edit.table == number
         row, kept_ns = _shortest(edit.row[mine], edit.kept_ns[mine])
         names = np.zeros(len(row), dtype=np.int64)

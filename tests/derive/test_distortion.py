@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from profkit.core.marks import GC_AUTOMATIC, GC_MARK
+from profkit.derive.steps import distortion
 from profkit.derive.steps.distortion import _water_level
 from profkit.run.directory import Run
 from tests.traces import annotation, facts_of, kernel, mark, memory, op, pause, python, runtime, step
@@ -197,6 +198,26 @@ def test_no_event_costs_more_than_four_microseconds(stacks):
 def test_with_few_events_nothing_is_estimated(events, stacks, is_estimated):
     """With the step's range, the launch and the operator around it there are two more."""
     assert (_many(4, 100, events=events, stacks=stacks).overhead.total_ns > 0) is is_estimated
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 7, 1000])
+def test_edges_in_batches_are_those_of_all_events_at_once(monkeypatch, batch):
+    """Events begin and end at the same times, and some stay open over many batches."""
+    events = [step(0, 0, 400), op("outer", 0, 300)]
+    events += [op(f"inner {n}", 10 * (n // 2), 10 - 5 * (n % 2)) for n in range(40)]
+    facts = facts_of([*events, op("other", 40, 20, tid=2), op("another", 60, 5, tid=2)])
+    trace, tree = facts.trace, facts.tree
+    for lane in (0, 1):
+        rows = np.flatnonzero(trace.events.lane == lane)
+        times = np.concatenate([trace.events.start_ns[rows], tree.end_ns[rows]])
+        order = np.argsort(times, kind="stable")
+        monkeypatch.setattr(distortion, "BATCH", batch)
+        first, *others = distortion._edges(trace.events, tree, rows)
+        for column, whole in zip((0, 1), (times, np.tile(trace.events.category[rows], 2)), strict=True):
+            found = np.concatenate([first[column], *(part[column][1:] for part in others)])
+            assert found.tolist() == whole[order].tolist()
+        ends = [part[0][-1] for part in (first, *others)]
+        assert [part[0][0] for part in others] == ends[:-1], "each begins with the last edge before it"
 
 
 def test_a_step_whose_lines_were_marked_shows_nothing_of_what_recording_adds():

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from profkit.rules import _may_offer
+
 RULE = '''"""A step calls the operator of this house.
 
 What it detects
@@ -68,3 +70,13 @@ def test_a_rule_of_another_package_is_listed_explained_and_looks(tmp_path: Path)
     assert len(lines) == 2
     assert lines[0].startswith("profkit: the rule broken (house_rules.broken:broken) is left out: ModuleNotFoundError")
     assert lines[1].endswith("is left out: is no rule made with profkit.rules.base.rule")
+
+
+def test_a_package_in_an_archive_is_asked_and_a_folder_without_rules_is_not(tmp_path: Path) -> None:
+    (tmp_path / "plain-1.0.dist-info").mkdir()
+    (tmp_path / "plain-1.0.dist-info" / "entry_points.txt").write_text("[console_scripts]\nplain = plain:main\n")
+    (tmp_path / "broken-1.0.dist-info" / "entry_points.txt").mkdir(parents=True)
+    (tmp_path / "archive.zip").touch()
+    assert [_may_offer(str(tmp_path / name)) for name in ("", "archive.zip", "missing")] == [False, True, False]
+    (tmp_path / "plain-1.0.dist-info" / "entry_points.txt").write_text(ENTRIES)
+    assert _may_offer(str(tmp_path))

@@ -21,6 +21,8 @@ _MOST_TIMED = 30
 _COUNT_NS = 5_000_000
 """Counting page faults takes up to 12 µs, a fiftieth of a short step. Before anything is recorded profkit counts them
 this often and spreads them evenly over the steps since."""
+_COUNT_BEHIND_NS = 50_000_000
+"""The same behind the recorded steps, of which thousands are timed; a count then takes 20 µs, its code being cold."""
 _MOST_LATER = 200
 """How many steps behind the planned ones get device times: each moment takes 5 µs and holds a CUDA event."""
 
@@ -208,17 +210,19 @@ class Schedule:
             return 0
         self.timed += 1
         self.timed_until_ns = now_ns
-        is_known = self.timed <= self._plan.after + _MOST_LATER
-        self._note_passed(now_ns, count_faults, self._take_moment() if is_known else None)
+        moment = self._take_moment() if self.timed <= self._plan.after + _MOST_LATER else None
+        self._note_passed(now_ns, count_faults, moment, _COUNT_BEHIND_NS)
         return took_ns
 
-    def _note_passed(self, now_ns: int, count_faults: Callable[[], int], moment: Moment | None) -> None:
+    def _note_passed(
+        self, now_ns: int, count_faults: Callable[[], int], moment: Moment | None, count_ns: int = _COUNT_NS
+    ) -> None:
         self.reference_step_ns.append((now_ns - self._begun_ns) // (1 + self._skipped))
         self._reference_laps.append(_UNTOLD if self._skipped else (self._begun, moment))
         self._begun_ns, self._skipped, self._begun = now_ns, 0, moment
         self.step += 1
         self._uncounted += 1
-        if now_ns - self._counted_ns >= _COUNT_NS:
+        if now_ns - self._counted_ns >= count_ns:
             self._spread(count_faults())
             self._counted_ns = now_ns
 

@@ -281,8 +281,10 @@ class Recorder:
         if self.over or self._busy or self._phases.is_paused or in_backward_pass():
             return 0
         at, phase = (time.perf_counter_ns(), count_faults), self._schedule.phase
+        if phase is Phase.AFTER:  # there is no progress to show, and thousands of these steps follow
+            return self.cycles.pass_by(*at)
         may_skip = may_skip and self._on_progress is None  # it hears of every step
-        passed = self._schedule.pass_by(*at, may_skip) or self.cycles.pass_by(*at)
+        passed = self._schedule.pass_by(*at, may_skip)
         if passed and self._on_progress is not None:
             self._on_progress(phase.value, *self._schedule.progress)
         return passed

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from msgspec import Struct
 
@@ -68,11 +68,16 @@ def _either(names: str) -> str:
     return "|".join(sorted(names.split(), key=len, reverse=True))
 
 
-_OPERATOR = re.compile(
-    rf"(?:(?:{_either(_UNDERSCORED + _OF_SEVERAL_WORDS)})(?=_|$)|[a-z0-9]+)(?:_backward(?=_|$))?"
-    rf"(?:_(?=_|$)(?!(?:{_either(_UNDERSCORED)})(?:_|$)))?"
-)
-"""One name. An in-place operator's ends in an underscore, and the next name may begin with one."""
+@cache
+def _operator() -> re.Pattern[str]:
+    """One name. An in-place operator's ends in an underscore, and the next name may begin with one.
+
+    It takes 8 ms to compile, and most recordings have no such kernel.
+    """
+    return re.compile(
+        rf"(?:(?:{_either(_UNDERSCORED + _OF_SEVERAL_WORDS)})(?=_|$)|[a-z0-9]+)(?:_backward(?=_|$))?"
+        rf"(?:_(?=_|$)(?!(?:{_either(_UNDERSCORED)})(?:_|$)))?"
+    )
 
 
 class GeneratedKernel(Struct, frozen=True):
@@ -99,4 +104,4 @@ def parse_generated(kernel_name: str) -> GeneratedKernel | None:
     match = _NAME.match(kernel_name)
     if match is None or match[1] not in _KINDS:
         return None
-    return GeneratedKernel(_KINDS[match[1]], tuple(_OPERATOR.findall(match[2] or "")))
+    return GeneratedKernel(_KINDS[match[1]], tuple(_operator().findall(match[2] or "")))

@@ -23,18 +23,22 @@ where the machine was slow, the events' cost grew like the work between them, tw
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+from numpy.typing import NDArray
 
 from profkit.core.marks import GC_AUTOMATIC
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.device.waits import Waits
 from profkit.derive.steps.boundaries import Steps
-from profkit.derive.timeline.intervals import NOTHING, Intervals, union
+from profkit.derive.timeline.intervals import NOTHING, Intervals, intersection, stretches, union, unite
+from profkit.derive.timeline.nesting import BATCH
 from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
 from profkit.derive.timeline.tree import Tree
 from profkit.run.directory import Run
 from profkit.trace.events import Bools, Category, Events, Float64s, Int64s, Rows, Trace
-from profkit.trace.statistics import median, pace
+from profkit.trace.statistics import distinct, median, pace
 
 _KEPT = 0.45
 """The share of the time between two edges of events that is left without the recording. It fits 36 recordings of the
@@ -122,12 +126,17 @@ def estimate_overhead(trace: Trace, tree: Tree, in_steps: Bools, waits: Waits) -
     marked = (events.category[in_steps] == Category.LINE_MARK).any()
     if marked or len(rows) < (_LEAST_WITH_FRAMES if frames else _LEAST_EVENTS):
         return UNTOUCHED
-    elsewhere = _not_the_hosts(trace, tree, in_steps, waits)
-    start_ns, end_ns, of_python = _worked(events, tree, rows, _MOST_STRETCH_NS)
-    worked_ns = end_ns - start_ns - elsewhere.covered_within(start_ns, end_ns)
-    added_ns = float(worked_ns @ np.where(of_python, 1 - _KEPT_OF_PYTHON, 1 - _KEPT))
+    elsewhere, parts = _not_the_hosts(trace, tree, in_steps, waits), list[Intervals]()
+    worked_ns = {True: 0, False: 0}  # whether Python's
+    for start_ns, end_ns, of_python in _worked(events, tree, rows, _MOST_STRETCH_NS):
+        for is_python, mine in ((True, of_python), (False, ~of_python)):
+            part = union(start_ns[mine], end_ns[mine])
+            worked_ns[is_python] += part.total_ns - intersection(part, elsewhere).total_ns
+            parts.append(part)
+    added_ns = (1 - _KEPT_OF_PYTHON) * worked_ns[True] + (1 - _KEPT) * worked_ns[False]
     most_ns = float(_MOST_EVENT_NS * np.isin(category, _RECORDED).sum())
-    return Thinned(union(start_ns, end_ns).minus(elsewhere), min(added_ns, most_ns) / max(int(worked_ns.sum()), 1))
+    share = min(added_ns, most_ns) / max(sum(worked_ns.values()), 1)
+    return Thinned(unite(*parts).minus(elsewhere), share)
 
 
 def marks_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, waits: Waits, run: Run) -> Thinned:
@@ -144,8 +153,8 @@ def marks_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, wait
         return UNTOUCHED
     elsewhere = _not_the_hosts(trace, tree, in_steps, waits)
     for most_ns in (_MOST_MARKED_STRETCH_NS, np.iinfo(np.int64).max):
-        start_ns, end_ns, _ = _worked(trace.events, tree, rows, most_ns)
-        where = union(start_ns, end_ns).minus(elsewhere)
+        worked = (union(start_ns, end_ns) for start_ns, end_ns, _ in _worked(trace.events, tree, rows, most_ns))
+        where = unite(*worked).minus(elsewhere)
         if excess_ns <= _MOST_OF_MARKED * where.total_ns:
             break
     return Thinned(where, _MOST_OF_MARKED).at_most(int(excess_ns))
@@ -164,18 +173,32 @@ def _not_the_hosts(trace: Trace, tree: Tree, in_steps: Bools, waits: Waits) -> I
     return union(trace.events.start_ns[away], tree.end_ns[away])
 
 
-def _worked(events: Events, tree: Tree, rows: Rows, most_ns: int) -> tuple[Int64s, Int64s, Bools]:
-    """The stretches between neighbouring edges of a lane's events, and which are Python's: they have a Python frame's
-    edge and none of a call of the runtime. A longer one counts for its last ``most_ns``."""
-    times, lanes = np.concatenate([events.start_ns[rows], tree.end_ns[rows]]), np.tile(events.lane[rows], 2)
-    category = np.tile(events.category[rows], 2)
-    order = np.lexsort((times, lanes))
-    times, lanes, category = times[order], lanes[order], category[order]
-    python, calls = category == Category.PYTHON, category == Category.RUNTIME
-    of_python = (python[:-1] | python[1:]) & ~(calls[:-1] | calls[1:])
-    between = (lanes[1:] == lanes[:-1]) & (times[1:] > times[:-1])
-    start_ns, end_ns = times[:-1][between], times[1:][between]
-    return end_ns - np.minimum(end_ns - start_ns, most_ns), end_ns, of_python[between]
+def _worked(events: Events, tree: Tree, rows: Rows, most_ns: int) -> Iterator[tuple[Int64s, Int64s, Bools]]:
+    """The stretches between neighbouring edges of a lane's events, batch by batch, and which are Python's: they have a
+    Python frame's edge and none of a call of the runtime. A longer one counts for its last ``most_ns``."""
+    for lane in stretches(np.flatnonzero(np.diff(events.lane[rows])) + 1, len(rows)):
+        for times, category in _edges(events, tree, rows[lane]):
+            python, calls = category == Category.PYTHON, category == Category.RUNTIME
+            of_python = (python[:-1] | python[1:]) & ~(calls[:-1] | calls[1:])
+            between = times[1:] > times[:-1]
+            start_ns, end_ns = times[:-1][between], times[1:][between]
+            yield end_ns - np.minimum(end_ns - start_ns, most_ns), end_ns, of_python[between]
+
+
+def _edges(events: Events, tree: Tree, rows: Rows) -> Iterator[tuple[Int64s, NDArray[np.uint8]]]:
+    """The starts and ends of the events of one lane in order of time, and the category of each: in batches, as all of
+    them at once would be most of the memory of a diagnosis. Each batch begins with the last edge before it."""
+    starts, running = events.start_ns[rows], rows[:0]
+    before_ns, before = starts[:0], events.category[rows[:0]]
+    for batch in stretches(distinct(np.searchsorted(starts, starts[BATCH::BATCH])), len(rows)):
+        until_ns = starts[batch.stop] if batch.stop < len(rows) else np.iinfo(np.int64).max
+        running = np.concatenate([running, rows[batch]])
+        over = tree.end_ns[running] < until_ns
+        times = np.concatenate([starts[batch], tree.end_ns[running[over]]])
+        order = np.argsort(times, kind="stable")  # at the same time, starts come first
+        category = events.category[np.concatenate([rows[batch], running[over]])][order]
+        yield np.concatenate([before_ns, times[order]]), np.concatenate([before, category])
+        running, before_ns, before = running[~over], times[order[-1:]], category[-1:]
 
 
 def _page_faults_ns(run: Run) -> float:

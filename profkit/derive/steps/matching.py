@@ -66,6 +66,8 @@ def allocated_bytes(trace: Trace, tree: Tree) -> Int64s:
     """Column over all events: the bytes allocated in each and in those inside it."""
     events = trace.events
     allocates = (events.category == Category.MEMORY) & (events.size_bytes > 0)
+    if not allocates.any():
+        return constant(0, np.int64, len(events))
     return tree.total_under(np.where(allocates, events.size_bytes, 0).astype(np.int64))
 
 

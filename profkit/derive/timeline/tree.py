@@ -8,6 +8,7 @@ from msgspec import Struct
 from profkit.derive.timeline.nesting import BATCH, Nested, first_behind, nest
 from profkit.derive.timeline.outliving import end_at_ranges, tell_enclosing, tell_ranges
 from profkit.trace.events import NONE, Bools, Category, Events, Int32s, Int64s, Rows, Trace
+from profkit.trace.statistics import constant
 
 _HOST = (
     Category.OPERATOR,
@@ -50,6 +51,8 @@ class Tree(Struct, frozen=True):
 
     def nearest_ancestor(self, wanted: Bools, include_self: bool = False, of: Rows | Int32s | None = None) -> Rows:
         """The row of the innermost ancestor in ``wanted``, or `NONE`, of each event or of each of the rows ``of``."""
+        if of is None and not wanted.any():
+            return constant(NONE, np.int64, len(wanted))  # many a recording has no frames, marks or compiled code
         if np.count_nonzero(wanted) <= _MANY_WANTED_SHARE * len(wanted):
             found = self._search(wanted, of)
         elif of is None:

@@ -66,12 +66,13 @@ def check_hole(facts: Facts) -> str | None:
         return None
     start_ns, end_ns = events.start_ns[rows], events.ends_of(rows)
     span_ns = int(end_ns.max() - start_ns.min())
-    if span_ns < _HOLE_NS:
-        return None
+    least_ns = max(_HOLE_NS, _MOST_SHARE * span_ns)
+    if np.diff(np.sort(start_ns)).max(initial=0) < least_ns:
+        return None  # without the memory of what follows, which is for few recordings
     order = np.argsort(start_ns, kind="stable")
     quiet_ns = start_ns[order][1:] - np.maximum.accumulate(end_ns[order])[:-1]
     longest_ns = int(quiet_ns.max(initial=0))
-    if longest_ns < max(_HOLE_NS, _MOST_SHARE * span_ns):
+    if longest_ns < least_ns:
         return None
     at_ns = int(start_ns[order][int(quiet_ns.argmax()) + 1]) - longest_ns
     return (

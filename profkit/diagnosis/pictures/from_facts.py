@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec import Struct, structs
 
-from profkit.derive.facts import Facts, derived_once
+from profkit.derive.facts import Facts
 from profkit.derive.steps.boundaries import measured_numbers
 from profkit.derive.steps.layers import MODULE_CALL
 from profkit.derive.timeline.intervals import Intervals, union
@@ -240,15 +240,10 @@ def _host_paths(facts: Facts) -> _Paths:
 
 def _outermost_operator(facts: Facts, rows: Rows) -> Rows:
     """The outermost operator around each of these events, for backward nodes the node's; -1 for -1."""
-    outermost = _outermost_operators(facts)
-    found: Rows = np.where(rows >= 0, outermost[rows], -1)
+    operators = facts.tree.outermost(facts.trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE))
+    outermost = facts.tree.nearest_ancestor(operators, include_self=True, of=rows.clip(min=0))
+    found: Rows = np.where(rows >= 0, outermost, -1)
     return found
-
-
-@derived_once
-def _outermost_operators(facts: Facts) -> Rows:
-    operators = facts.trace.in_categories(Category.OPERATOR, Category.COMPILED_CODE)
-    return facts.tree.nearest_ancestor(facts.tree.outermost(operators), include_self=True)
 
 
 def _lines(facts: Facts, rows: Rows) -> _Level:

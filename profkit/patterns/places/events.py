@@ -82,5 +82,6 @@ def enclosing_function(facts: Facts, rows: Rows) -> CallSite | None:
 def frames_around(facts: Facts) -> Rows:
     """For each event the innermost frame of the user's code around it. The autograd engine's thread has none; there it
     is the frame of the forward operator."""
-    around, forward = facts.tree.nearest_ancestor(user_frames(facts)), facts.lines.forward
-    return np.where((around < 0) & (forward >= 0), around[forward], around)
+    frames, forward = user_frames(facts), facts.lines.forward
+    around = facts.tree.nearest_ancestor(frames)
+    return np.where((around < 0) & (forward >= 0), around[forward], around) if frames.any() else around

@@ -131,8 +131,9 @@ def _launching(facts: Facts, operators: Bools) -> Intervals:
 def _silent(facts: Facts) -> Intervals:
     """The stretches of a millisecond or more in which no event begins or ends on a thread that holds up the program."""
     events = facts.trace.events
-    rows = np.flatnonzero((facts.tree.depth >= 0) & facts.serial_lanes[events.lane])
-    edges = np.sort(np.concatenate([events.start_ns[rows], facts.tree.end_ns[rows]]))
+    mine = (facts.tree.depth >= 0) & facts.serial_lanes[events.lane]
+    edges = np.concatenate([events.start_ns[mine], facts.tree.end_ns[mine]])
+    edges.sort()
     long = np.diff(edges) >= _CLOSE_NS
     return Intervals(edges[:-1][long], edges[1:][long])
 
@@ -215,8 +216,8 @@ def user_ranges(facts: Facts) -> Bools:
 
 
 def when(facts: Facts, wanted: Bools) -> Intervals:
-    """When any of these events was running."""
-    rows = np.flatnonzero(wanted)
+    """When any of these events was running. Those inside others add nothing."""
+    rows = np.flatnonzero(facts.tree.outermost(wanted))
     return union(facts.trace.events.start_ns[rows], facts.tree.end_ns[rows])
 
 

@@ -9,9 +9,9 @@ import base64
 import hashlib
 import importlib
 import importlib.util
+import pkgutil
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.resources import files
 from types import ModuleType
 from typing import Any
 
@@ -75,7 +75,9 @@ def _version() -> str:
 @cache
 def asset(name: str) -> str:
     """The text of a file beside this one."""
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    content = pkgutil.get_data(__package__, name)
+    assert content is not None, "the loader of a package's files gives its data"
+    return content.decode()
 
 
 def digest(text: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 from msgspec import Struct
 
-from profkit.derive.operators.operators import LARGEST_TENSOR, parse_types
+from profkit.derive.operators.operators import LARGEST_TENSOR, TEXTS, parse_types
 
 BYTES_OF: Mapping[str, int] = {
     "float64": 8,
@@ -102,6 +103,7 @@ class Call(Struct, frozen=True):
         return found * count if len(found) == 1 else (found if len(found) == count else None)
 
 
+@lru_cache(TEXTS)
 def read_call(name: str, dims: str, types: str, values: str) -> Call | None:
     """The call from the profiler's texts; None if they are damaged."""
     try:

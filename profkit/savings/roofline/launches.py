@@ -233,7 +233,7 @@ def _points(  # one for each kind of call
     found = []
     for number in range(len(first)):
         mine = order[bounds[number] : bounds[number + 1]]
-        rows = np.unique(owner[mine])
+        rows = distinct(owner[mine])
         name, *texts = _texts(facts, int(rows[0]))
         call, demand = read_call(like or name, *texts), demand_of(like or name, *texts)
         if call is None or demand is None or not taken_ns[number]:
