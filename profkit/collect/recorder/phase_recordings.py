@@ -301,7 +301,7 @@ class PhaseRecordings:
             with self._allowance.spending():
                 self._calls.end_step()
             self._allowance.charge(self._calls.budget.take_uncharged_s())
-            self._file.set(recomputation=self._calls.found)
+            self._file.set(recomputation=self._calls.found, flow=self._calls.flow)
         if self._functions.is_installed:
             with self._allowance.spending():
                 self._functions.end_step()

@@ -1,0 +1,237 @@
+"""One function is called on few rows, again and again, although no call needs another's result.
+
+What it detects
+A line that runs four times or more in a step with the same operators, weights and shapes, where the calls could be a
+fourth as many or fewer: an encoder that is called for each word, image or task, or a cell for each node of a tree. What
+calls take of each other is known from the memory that PyTorch's calls read and write in one step; if that was not
+recorded, from the source of the loop's lines. Calls that form chains, such as the nodes of a tree or many sequences,
+count by their longest chain: all of one level could be one call. Not reported: a recurrence, whose calls each need the
+one before; calls with weights of their own (`looped-modules`); calls with a backward pass between them, which
+accumulate gradients to save memory; and a loop that goes on by numbers which Python reads from a result, unless its
+source shows that no round needs them.
+
+Why is this bad?
+Each call pays Python and the dispatcher for every operator, and so does its backward pass. A product of few rows mostly
+reads its weights, which one call would read once.
+
+Example
+    words = torch.stack([encoder(word) for word in sentence])
+
+Use instead
+    words = encoder(torch.stack(list(sentence)))
+
+How the saving is estimated
+What the operators compute and move stays. Dispatch, Python between the operators, and the reading of weights by
+products of few rows are paid for as many calls as are left, likewise in the backward pass. On a device kernels that do
+not fill it take no longer for more rows until they would.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.families import MATRIX, base_name, operators_of
+from profkit.patterns import Places, call_of, call_site, first_shape, in_most_steps, program_operators, shapes_of
+from profkit.patterns.equal_calls import EqualCalls, equal_calls, loops_of
+from profkit.patterns.loops.data_flow import LocatedFlow, calls_around, located_flow, longest_chain, shared_inputs
+from profkit.patterns.loops.independent_rounds import head_of, rounds_are_independent
+from profkit.patterns.loops.located import body_and_called, lines_between, located_marks, marks_around, sites_between
+from profkit.patterns.loops.loop_source import calls_independent_modules
+from profkit.patterns.step_calls import repeated_in_measured
+from profkit.rules.base import MEDIUM_FROM, CallSite, Facts, Kind, Location, Need, Suspicion, Suspicions, rule
+from profkit.savings.one_call import join_calls
+from profkit.trace import Bools, Int64s, Rows, among
+
+_LEAST = 4
+"""Calls, and how many times fewer they could be. Two or three views, towers or scales of one input are an
+architecture; from four on it is a loop."""
+_MOST_LOOKED_AT = 100
+"""Lines whose calls are followed, those with most operators first."""
+_NORMALISING = frozenset(("batch_norm", "cudnn_batch_norm", "instance_norm", "native_batch_norm"))
+_TRAINING = 5
+"""The argument of ``aten::batch_norm`` that says whether the batch's own statistics are used."""
+_WEIGHTED = frozenset(("addmm", "matmul", "mm", "mv"))
+"""Products whose weights may stand on either side."""
+
+
+class _Unbatched(Struct, frozen=True):
+    """The calls of one line, how many of them would be left, and whether their data flow shows it, not their source."""
+
+    calls: EqualCalls
+    left: int
+    by_flow: bool
+
+
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.LINES, Need.SHAPES)
+def unbatched_calls(facts: Facts) -> Suspicions:
+    """Look at each line that calls the same operators over and over; lines of one loop with as many calls are one
+    finding, if one of them multiplies matrices."""
+    found: dict[tuple[str, str, int, int, int], list[_Unbatched]] = {}
+    for one in _find(facts):
+        site, around = call_site(facts, one.calls.site), int(marks_around(facts)[one.calls.marks[0]])
+        if site is not None:
+            key = site.file, site.function, len(one.calls.marks), one.left, around
+            found.setdefault(key, []).append(one)
+    for together in found.values():
+        together.sort(key=lambda one: not _products(facts, one.calls).any())
+        if not _products(facts, together[0].calls).any():
+            continue
+        located = np.sort(np.concatenate([one.calls.operators.ravel() for one in together]))
+        rows = repeated_in_measured(facts, located)
+        rows = rows[among(rows, program_operators(facts))]
+        if rows.size and in_most_steps(facts, rows):
+            yield _suspect(facts, together, rows)
+
+
+def _suspect(facts: Facts, together: list[_Unbatched], rows: Rows) -> Suspicion:
+    first = together[0]
+    count, each, left = len(first.calls.marks), _rows_of_one(facts, first.calls), first.left
+    changes = any(_normalises(facts, one.calls.operators[0]) for one in together)
+    could = "could be one" if left == 1 else f"could be {left}"
+    few = f", each on {each:,} row{'s' * (each != 1)}," if each else ""
+    return Suspicion(
+        message=f"{count:,} equal calls a step{few} {could}: "
+        + ("none needs another's result." if left == 1 else f"at most {left} of them need one another in turn."),
+        fix=(_ONCE if left == 1 else _BY_LEVEL) + _NORMALISED * changes,
+        rows=rows,
+        edit=join_calls(facts, rows, left / count),
+        worth=MEDIUM_FROM,
+        kind=Kind.OPPORTUNITY if changes else None,
+        confidence=0.85 if first.by_flow else 0.7,
+        count=count,
+        places=Places.of(_lines(facts, together)),
+        evidence={"calls": count, "rows_per_call": each, "calls_left": left, "operators_per_call": _size(together)},
+    )
+
+
+_ONCE = (
+    "Put the inputs into one tensor (`torch.stack`, `torch.cat`, or the tensor that the loop takes apart) and call it "
+    "once. What reduces over the rows of one call, such as a mean or a loss, needs them in a dimension of their own. "
+    "`torch.vmap` adds one. If memory is short, take several at a time."
+)
+_BY_LEVEL = (
+    "Collect what can be computed at the same time: all nodes of one level of a tree, or the same step of all "
+    "sequences. Call it once for each level, on a batch (`torch.stack`, `index_select`)."
+)
+_NORMALISED = (
+    " Batch norm in training mode takes its statistics of the rows of one call: one call takes them of all rows, which "
+    "changes the numbers."
+)
+
+
+def _size(together: list[_Unbatched]) -> int:
+    return sum(one.calls.operators.shape[1] for one in together)
+
+
+def _lines(facts: Facts, together: list[_Unbatched]) -> Iterator[Location]:
+    """The lines of the calls, and the heads of their loops."""
+    for one in together:
+        if (site := call_site(facts, one.calls.site)) is not None:
+            yield Location.of(site)
+    for one in together:
+        run = loops_of(facts, one.calls)[0]
+        if len(run) > 1:
+            yield Location.of(_head(facts, run))
+
+
+def _head(facts: Facts, run: Rows) -> CallSite:
+    return head_of(sites_between(facts, int(run[0]), int(run[-1])))
+
+
+def _rows_of_one(facts: Facts, calls: EqualCalls) -> int:
+    """The rows that the first product of a call multiplies; 0 if they are not known."""
+    one = calls.operators[0]
+    product = one[_products(facts, calls)][0]
+    name, shape = base_name(facts.trace.name_of(int(product))), first_shape(shapes_of(facts, int(product)))
+    if not shape:
+        return 0
+    return shape[0] if "conv" in name else math.prod(shape[:-1])
+
+
+def _products(facts: Facts, calls: EqualCalls) -> Bools:
+    """Which operators of a call multiply matrices."""
+    products: Bools = operators_of(facts.trace, MATRIX)[calls.operators[0]]
+    return products
+
+
+def _normalises(facts: Facts, one: Rows) -> bool:
+    """Whether a call takes statistics of its own rows."""
+    rows = one[operators_of(facts.trace, _NORMALISING)[one]]
+    return any(call_of(facts, row).argument(_TRAINING) in ("", "True") for row in rows.tolist())
+
+
+def _find(facts: Facts) -> Iterator[_Unbatched]:
+    """Those that share no operator; of nested ones those that leave out most."""
+    flow, judged = located_flow(facts), list[tuple[float, _Unbatched]]()
+    for calls in itertools.islice(equal_calls(facts, _LEAST), _MOST_LOOKED_AT):
+        if not _runs_backward(facts, calls):
+            found = _judge_by_flow(facts, flow, calls) if flow is not None else None
+            found = found or _judge_by_source(facts, calls)
+            if found.left * _LEAST <= len(calls.marks):
+                judged.append((calls.operators.size * (1 - found.left / len(calls.marks)), found))
+    explained = np.zeros(len(facts.trace.events), dtype=bool)
+    for _, found in sorted(judged, key=lambda one: -one[0]):
+        if not explained[found.calls.operators].any():
+            explained[found.calls.operators] = True
+            yield found
+
+
+def _runs_backward(facts: Facts, calls: EqualCalls) -> bool:
+    """Whether a backward pass runs between the calls, or in them."""
+    start = facts.trace.events.start_ns
+    nodes = start[facts.lines.backward]
+    first, last = start[calls.marks[0]], facts.tree.end_ns[calls.marks[-1]]
+    return bool(((nodes > first) & (nodes < last)).any())
+
+
+def _judge_by_flow(facts: Facts, located: LocatedFlow, calls: EqualCalls) -> _Unbatched | None:
+    """None if the data flow does not tell: it was not followed there, or goes on by numbers that Python reads."""
+    number = calls_around(facts, located, calls.operators.ravel()).reshape(calls.operators.shape)
+    known = (number >= 0).all(axis=1)
+    if known.sum() < _LEAST or not located.is_known(int(number[known].min()), int(number[known].max())):
+        return None
+    number, count = number[known], len(calls.marks)
+    products = _products(facts, calls)
+    if not _shares_weights(facts, located, calls, number, products):
+        return _Unbatched(calls, count, True)
+    rounds: list[list[int]] = [row.tolist() for row in number]
+    round_of = {call: turn for turn, mine in enumerate(rounds) for call in mine}
+    working = frozenset(number[:, products if products.any() else slice(None)].ravel().tolist())
+    chain = longest_chain(located.flow, round_of, working)
+    if chain * _LEAST > len(number) and located.flow.reads:
+        chain_of_tensors = longest_chain(located.flow, round_of, working, may_follow_numbers=True)
+        if chain_of_tensors < chain:
+            return None
+    return _Unbatched(calls, max(1, math.ceil(chain * count / len(number)) if chain > 1 else 1), True)
+
+
+def _shares_weights(facts: Facts, located: LocatedFlow, calls: EqualCalls, number: Int64s, products: Bools) -> bool:
+    """Whether each product takes the same weights in all calls, or nothing but what its own call has made."""
+    names = [base_name(facts.trace.name_of(row)) for row in calls.operators[0][products].tolist()]
+    shared, own = 0, [frozenset(mine) for mine in number.tolist()]
+    for name, column in zip(names, number[:, products].T, strict=True):
+        if any(shared_inputs(located.flow, column)[0 if name in _WEIGHTED else 1 :]):
+            shared += 1
+        elif not all(own[turn].issuperset(located.flow.takes[call]) for turn, call in enumerate(column.tolist())):
+            return False
+    return bool(shared) or not names
+
+
+def _judge_by_source(facts: Facts, calls: EqualCalls) -> _Unbatched:
+    """Where all calls lie in loops of one line, and its source shows that no round needs another."""
+    loops, marks = loops_of(facts, calls), located_marks(facts)
+    left = 0
+    for run in loops:
+        first, last = int(run[0]), int(run[-1])
+        site = call_site(facts, calls.site)
+        inside = marks[(marks >= first) & (marks < facts.tree.stop[last])]
+        body, called = body_and_called(facts, inside, first)
+        varies = site is None or calls_independent_modules(site.source, lines_between(facts, first, last))
+        shown = len(run) >= _LEAST and not varies and rounds_are_independent(body, called)
+        left += 1 if shown else len(run)
+    return _Unbatched(calls, left, False)
