@@ -37,8 +37,8 @@ from msgspec import Struct
 
 from profkit.derive.families import MATRIX, base_name, operators_of
 from profkit.patterns import Places, call_of, call_site, first_shape, in_most_steps, program_operators, shapes_of
-from profkit.patterns.equal_calls import EqualCalls, equal_calls, loops_of
-from profkit.patterns.loops.data_flow import LocatedFlow, calls_around, located_flow, longest_chain, shared_inputs
+from profkit.patterns.flow.data_flow import LocatedFlow, calls_around, located_flow, longest_chain, shared_inputs
+from profkit.patterns.flow.equal_calls import EqualCalls, equal_calls, loops_of
 from profkit.patterns.loops.independent_rounds import head_of, rounds_are_independent
 from profkit.patterns.loops.located import body_and_called, lines_between, located_marks, marks_around, sites_between
 from profkit.patterns.loops.loop_source import calls_independent_modules

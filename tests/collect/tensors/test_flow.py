@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from profkit.collect.tensors import sampling
 from profkit.collect.tensors.recomputation import CallWatch
-from profkit.patterns.loops.data_flow import longest_chain
+from profkit.patterns.flow.data_flow import longest_chain
 from profkit.run.directory import DataFlow
 
 X = torch.ones(4, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profkit.patterns.loops.data_flow import longest_chain, shared_inputs
+from profkit.patterns.flow.data_flow import longest_chain, shared_inputs
 from profkit.run.directory import DataFlow
 
 
