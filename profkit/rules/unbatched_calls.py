@@ -6,9 +6,9 @@ fourth as many or fewer: an encoder that is called for each word, image or task,
 calls take of each other is known from the memory that PyTorch's calls read and write in one step; if that was not
 recorded, from the source of the loop's lines. Calls that form chains, such as the nodes of a tree or many sequences,
 count by their longest chain: all of one level could be one call. Not reported: a recurrence, whose calls each need the
-one before; calls with weights of their own (`looped-modules`); calls with a backward pass between them, which
-accumulate gradients to save memory; and a loop that goes on by numbers which Python reads from a result, unless its
-source shows that no round needs them.
+one before; calls with weights of their own (`looped-modules`); calls with a backward pass between each two of them,
+which accumulate gradients to save memory; and a loop that goes on by numbers which Python reads from a result, unless
+its source shows that no round needs them.
 
 Why is this bad?
 Each call pays Python and the dispatcher for every operator, and so does its backward pass. A product of few rows mostly
@@ -43,9 +43,21 @@ from profkit.patterns.loops.independent_rounds import head_of, rounds_are_indepe
 from profkit.patterns.loops.located import body_and_called, lines_between, located_marks, marks_around, sites_between
 from profkit.patterns.loops.loop_source import calls_independent_modules
 from profkit.patterns.step_calls import repeated_in_measured
-from profkit.rules.base import MEDIUM_FROM, CallSite, Facts, Kind, Location, Need, Suspicion, Suspicions, rule
+from profkit.rules.base import (
+    MEDIUM_FROM,
+    CallSite,
+    Facts,
+    Kind,
+    Location,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_count,
+    rule,
+)
+from profkit.savings import combine
 from profkit.savings.one_call import join_calls
-from profkit.trace import Bools, Int64s, Rows, among
+from profkit.trace import Bools, Int64s, Rows, among, distinct
 
 _LEAST = 4
 """Calls, and how many times fewer they could be. Two or three views, towers or scales of one input are an
@@ -70,43 +82,66 @@ class _Unbatched(Struct, frozen=True):
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.LINES, Need.SHAPES)
 def unbatched_calls(facts: Facts) -> Suspicions:
     """Look at each line that calls the same operators over and over; lines of one loop with as many calls are one
-    finding, if one of them multiplies matrices."""
-    found: dict[tuple[str, str, int, int, int], list[_Unbatched]] = {}
+    finding, if one of them multiplies matrices. So are the calls of one line on other shapes."""
+    found: dict[tuple[str, str, int, int, int, int], list[_Unbatched]] = {}
     for one in _find(facts):
         site, around = call_site(facts, one.calls.site), int(marks_around(facts)[one.calls.marks[0]])
         if site is not None:
             key = site.file, site.function, len(one.calls.marks), one.left, around
-            found.setdefault(key, []).append(one)
+            same = sum(
+                other.calls.site == one.calls.site for k, group in found.items() if k[:-1] == key for other in group
+            )
+            found.setdefault((*key, same), []).append(one)
+    by_line: dict[int, list[list[_Unbatched]]] = {}
     for together in found.values():
         together.sort(key=lambda one: not _products(facts, one.calls).any())
-        if not _products(facts, together[0].calls).any():
-            continue
-        located = np.sort(np.concatenate([one.calls.operators.ravel() for one in together]))
-        rows = repeated_in_measured(facts, located)
-        rows = rows[among(rows, program_operators(facts))]
-        if rows.size and in_most_steps(facts, rows):
-            yield _suspect(facts, together, rows)
+        if _products(facts, together[0].calls).any():
+            by_line.setdefault(together[0].calls.site, []).append(together)
+    for groups in by_line.values():
+        known = [(group, rows) for group in groups if (rows := _in_measured_steps(facts, group)).size]
+        if known and in_most_steps(facts, np.sort(np.concatenate([rows for _, rows in known]))):
+            yield _suspect(facts, known)
 
 
-def _suspect(facts: Facts, together: list[_Unbatched], rows: Rows) -> Suspicion:
-    first = together[0]
-    count, each, left = len(first.calls.marks), _rows_of_one(facts, first.calls), first.left
-    changes = any(_normalises(facts, one.calls.operators[0]) for one in together)
-    could = "could be one" if left == 1 else f"could be {left}"
-    few = f", each on {each:,} row{'s' * (each != 1)}," if each else ""
+def _in_measured_steps(facts: Facts, group: list[_Unbatched]) -> Rows:
+    located = np.sort(np.concatenate([one.calls.operators.ravel() for one in group]))
+    rows = repeated_in_measured(facts, located)
+    return rows[among(rows, program_operators(facts))]
+
+
+def _suspect(facts: Facts, known: list[tuple[list[_Unbatched], Rows]]) -> Suspicion:
+    leading = [group[0] for group, _ in known]
+    every = [one for group, _ in known for one in group]
+    count, left = sum(len(one.calls.marks) for one in leading), sum(one.left for one in leading)
+    each = sorted({_rows_of_one(facts, one.calls) for one in leading})
+    changes = any(_normalises(facts, one.calls.operators[0]) for one in every)
+    edits = [join_calls(facts, rows, group[0].left / len(group[0].calls.marks)) for group, rows in known]
     return Suspicion(
-        message=f"{count:,} equal calls a step{few} {could}: "
-        + ("none needs another's result." if left == 1 else f"at most {left} of them need one another in turn."),
+        message=_say(count, left, each, len(leading)),
         fix=(_ONCE if left == 1 else _BY_LEVEL) + _NORMALISED * changes,
-        rows=rows,
-        edit=join_calls(facts, rows, left / count),
+        rows=np.sort(np.concatenate([rows for _, rows in known])),
+        edit=combine(edits),
         worth=MEDIUM_FROM,
         kind=Kind.OPPORTUNITY if changes else None,
-        confidence=0.85 if first.by_flow else 0.7,
+        confidence=0.85 if all(one.by_flow for one in leading) else 0.7,
         count=count,
-        places=Places.of(_lines(facts, together)),
-        evidence={"calls": count, "rows_per_call": each, "calls_left": left, "operators_per_call": _size(together)},
+        places=Places.of(_lines(facts, every)),
+        evidence={
+            "calls": count,
+            "rows_per_call": each[-1],
+            "calls_left": left,
+            "operators_per_call": max(sum(one.calls.operators.shape[1] for one in group) for group, _ in known),
+        },
     )
+
+
+def _say(count: int, left: int, rows: list[int], kinds: int) -> str:
+    equal = "equal calls a step" if kinds == 1 else "calls a step"
+    most = "at most " if len(rows) > 1 else ""
+    few = f", each on {most}{format_count(rows[-1], 'row')}," if rows[-1] else ""
+    if left == 1:
+        return f"{count:,} {equal}{few} could be one: none needs another's result."
+    return f"{count:,} {equal}{few} could be {left:,}: no more of them need to follow one another."
 
 
 _ONCE = (
@@ -122,10 +157,6 @@ _NORMALISED = (
     " Batch norm in training mode takes its statistics of the rows of one call: one call takes them of all rows, which "
     "changes the numbers."
 )
-
-
-def _size(together: list[_Unbatched]) -> int:
-    return sum(one.calls.operators.shape[1] for one in together)
 
 
 def _lines(facts: Facts, together: list[_Unbatched]) -> Iterator[Location]:
@@ -169,11 +200,13 @@ def _find(facts: Facts) -> Iterator[_Unbatched]:
     """Those that share no operator; of nested ones those that leave out most."""
     flow, judged = located_flow(facts), list[tuple[float, _Unbatched]]()
     for calls in itertools.islice(equal_calls(facts, _LEAST), _MOST_LOOKED_AT):
-        if not _runs_backward(facts, calls):
-            found = _judge_by_flow(facts, flow, calls) if flow is not None else None
-            found = found or _judge_by_source(facts, calls)
-            if found.left * _LEAST <= len(calls.marks):
-                judged.append((calls.operators.size * (1 - found.left / len(calls.marks)), found))
+        passes = _passes_before(facts, calls)
+        if passes is None:
+            continue
+        found = _judge_by_flow(facts, flow, calls, passes) if flow is not None else None
+        found = found or _judge_by_source(facts, calls, passes)
+        if found.left * _LEAST <= len(calls.marks):
+            judged.append((calls.operators.size * (1 - found.left / len(calls.marks)), found))
     explained = np.zeros(len(facts.trace.events), dtype=bool)
     for _, found in sorted(judged, key=lambda one: -one[0]):
         if not explained[found.calls.operators].any():
@@ -181,33 +214,41 @@ def _find(facts: Facts) -> Iterator[_Unbatched]:
             yield found
 
 
-def _runs_backward(facts: Facts, calls: EqualCalls) -> bool:
-    """Whether a backward pass runs between the calls, or in them."""
+def _passes_before(facts: Facts, calls: EqualCalls) -> Int64s | None:
+    """A number for each call that tells apart those with a backward pass between them; None if one runs in a call."""
     start = facts.trace.events.start_ns
-    nodes = start[facts.lines.backward]
-    first, last = start[calls.marks[0]], facts.tree.end_ns[calls.marks[-1]]
-    return bool(((nodes > first) & (nodes < last)).any())
+    nodes = np.sort(start[facts.lines.backward])
+    begun, over = (np.searchsorted(nodes, at) for at in (start[calls.marks], facts.tree.end_ns[calls.marks]))
+    return None if (begun != over).any() else begun
 
 
-def _judge_by_flow(facts: Facts, located: LocatedFlow, calls: EqualCalls) -> _Unbatched | None:
+def _judge_by_flow(facts: Facts, located: LocatedFlow, calls: EqualCalls, passes: Int64s) -> _Unbatched | None:
     """None if the data flow does not tell: it was not followed there, or goes on by numbers that Python reads."""
     number = calls_around(facts, located, calls.operators.ravel()).reshape(calls.operators.shape)
     known = (number >= 0).all(axis=1)
     if known.sum() < _LEAST or not located.is_known(int(number[known].min()), int(number[known].max())):
         return None
-    number, count = number[known], len(calls.marks)
+    number, passes, count = number[known], passes[known], len(calls.marks)
     products = _products(facts, calls)
     if not _shares_weights(facts, located, calls, number, products):
         return _Unbatched(calls, count, True)
-    rounds: list[list[int]] = [row.tolist() for row in number]
-    round_of = {call: turn for turn, mine in enumerate(rounds) for call in mine}
-    working = frozenset(number[:, products if products.any() else slice(None)].ravel().tolist())
-    chain = longest_chain(located.flow, round_of, working)
-    if chain * _LEAST > len(number) and located.flow.reads:
-        chain_of_tensors = longest_chain(located.flow, round_of, working, may_follow_numbers=True)
-        if chain_of_tensors < chain:
-            return None
-    return _Unbatched(calls, max(1, math.ceil(chain * count / len(number)) if chain > 1 else 1), True)
+    working = number[:, products if products.any() else slice(None)]
+    chain = _chains(located, number, working, passes)
+    by_numbers = chain * _LEAST > len(number) and bool(located.flow.reads)
+    if by_numbers and _chains(located, number, working, passes, may_follow=True) < chain:
+        return None
+    return _Unbatched(calls, max(1, round(chain * count / len(number))), True)
+
+
+def _chains(located: LocatedFlow, number: Int64s, working: Int64s, passes: Int64s, may_follow: bool = False) -> int:
+    """How many calls are left: between two backward passes as many as the longest chain is long."""
+    left = 0
+    for one in distinct(passes).tolist():
+        rounds: list[list[int]] = [row.tolist() for row in number[passes == one]]
+        round_of = {call: turn for turn, mine in enumerate(rounds) for call in mine}
+        works = frozenset(working[passes == one].ravel().tolist())
+        left += longest_chain(located.flow, round_of, works, may_follow_numbers=may_follow)
+    return left
 
 
 def _shares_weights(facts: Facts, located: LocatedFlow, calls: EqualCalls, number: Int64s, products: Bools) -> bool:
@@ -222,16 +263,16 @@ def _shares_weights(facts: Facts, located: LocatedFlow, calls: EqualCalls, numbe
     return bool(shared) or not names
 
 
-def _judge_by_source(facts: Facts, calls: EqualCalls) -> _Unbatched:
+def _judge_by_source(facts: Facts, calls: EqualCalls, passes: Int64s) -> _Unbatched:
     """Where all calls lie in loops of one line, and its source shows that no round needs another."""
-    loops, marks = loops_of(facts, calls), located_marks(facts)
-    left = 0
-    for run in loops:
+    marks, left = located_marks(facts), 0
+    for run in loops_of(facts, calls):
         first, last = int(run[0]), int(run[-1])
         site = call_site(facts, calls.site)
         inside = marks[(marks >= first) & (marks < facts.tree.stop[last])]
         body, called = body_and_called(facts, inside, first)
         varies = site is None or calls_independent_modules(site.source, lines_between(facts, first, last))
         shown = len(run) >= _LEAST and not varies and rounds_are_independent(body, called)
+        shown &= len(distinct(passes[among(calls.marks, run)])) == 1
         left += 1 if shown else len(run)
     return _Unbatched(calls, left, False)

@@ -85,7 +85,9 @@ def test_two_chains_of_four_are_silent_and_four_of_two_are_reported_by_level():
     assert find(recording(of_four)) == []
     (found,) = find(recording(of_two))
     assert found.evidence["calls_left"] == 2
-    assert "could be 2: at most 2 of them need one another in turn" in found.message
+    assert (
+        found.message == "8 equal calls a step, each on 4 rows, could be 2: no more of them need to follow one another."
+    )
 
 
 def test_calls_with_weights_of_their_own_are_another_fault():
@@ -141,12 +143,27 @@ def test_without_the_data_flow_the_source_has_to_show_it(flow: dict[str, Any]):
     assert find(recording(call=FED_BACK, **flow)) == []
 
 
+def backward(*after: int) -> list[Json]:
+    """Backward nodes of the located step, each behind a call."""
+    name = "autograd::engine::evaluate_function: AddmmBackward0"
+    return [op(name, 18 + 10 * k, 0.5) for k in after]
+
+
 def test_calls_with_a_backward_pass_between_them_save_memory():
-    events = [op("autograd::engine::evaluate_function: AddmmBackward0", 18 + 10 * k, 0.5) for k in range(7)]
-    facts = recording()
-    assert find(facts)
-    facts = facts_of([*events, *located_calls()], callsites=(HEAD, CALL), run=Run(flow=DataFlow(APART)))
-    assert find(facts) == []
+    """Of eight calls four are left where one pass lies behind each pair, and two where it lies in the middle."""
+    run = Run(flow=DataFlow(APART))
+    for passes, left in ((range(7), None), ((1, 3, 5), None), ((3,), 2), ((), 1)):
+        facts = facts_of([*backward(*passes), *located_calls()], callsites=(HEAD, CALL), run=run)
+        assert [found.evidence["calls_left"] for found in find(facts)] == ([] if left is None else [left])
+
+
+def test_calls_of_one_line_on_other_shapes_are_one_finding():
+    """As in a tree, whose nodes have more or fewer children."""
+    shapes = [[[4 + turn % 2, 8], [8, 8], [8]] for turn in range(16)]
+    takes = tuple((-10 - turn, -1, -2) for turn in range(16))
+    (found,) = find(recording(takes, calls=16, shapes=shapes))
+    assert (found.count, found.evidence["calls_left"]) == (16, 2)
+    assert found.message.startswith("16 calls a step, each on at most 5 rows, could be 2: ")
 
 
 def located_calls() -> list[Json]:

@@ -117,13 +117,12 @@ class _Call:
 
 
 class CallWatch(overrides.TorchFunctionMode):
-    """`begin`, then `end_step` twice. ``found`` is None if nothing could be watched, and ``budget`` says why. ``flow``
-    is the data flow of the first of the two steps. `take_spent_ns` returns the CPU time spent on watching since its
-    last call."""
+    """`begin`, then `end_step` twice. ``found`` is None if nothing could be watched, and ``budget`` says why.
+    `take_spent_ns` returns the CPU time spent on watching since its last call."""
 
     def __init__(self) -> None:
         self.found: Recomputation | None = None
-        self.flow: DataFlow | None = None
+        self._followed: DataFlow | None = None
         self.budget = CallBudget()
         self.sampling = CallSampling()
         self.is_on = self._is_aside = False
@@ -147,13 +146,18 @@ class CallWatch(overrides.TorchFunctionMode):
         self._flow = FlowWatch()
 
     @property
+    def flow(self) -> DataFlow | None:
+        """The data flow of the first of the two steps, as far as it was watched."""
+        return self._followed or self._flow.found
+
+    @property
     def is_installed(self) -> bool:
         return self._thread != 0
 
     def begin(self) -> None:
         """The located step begins. Watch it, unless the program would notice the mode."""
         self.stop()
-        self.found, self.flow, self.budget, self.sampling = None, None, CallBudget(), CallSampling()
+        self.found, self._followed, self.budget, self.sampling = None, None, CallBudget(), CallSampling()
         if _push is not None and not self.is_installed and _is_unnoticed():
             self._step = self._graphs = self._begun_ns = 0
             self._thread, self.is_on = threading.get_ident(), True
@@ -181,7 +185,7 @@ class CallWatch(overrides.TorchFunctionMode):
         if self._step == 0:
             pairs = [(call.number, call.first.number) for call in needless if call.first]
             self.found = Recomputation(again=tuple(pairs), looked_at=len(self._calls))
-            self.flow = self._flow.found
+            self._followed = self._flow.found
         else:
             across = {call.first.number for call in needless if call.first and call.first.step < self._step}
             self.found = replace(self.found or Recomputation(), each_step=tuple(sorted(across)))
@@ -342,13 +346,13 @@ class CallWatch(overrides.TorchFunctionMode):
         call = self._recognise(function, name, arguments, named, given)
         for maker in makers:
             maker.users.append(call)
+        memories = [self._identities.memory_of(tensor) for tensor in given] if self._step == 0 else []
         if self._step == 0:
-            with_memory = [(self._identities.memory_of(tensor), tensor) for tensor in given]
-            self._flow.begin(name, call is not None, with_memory, len(given) == len(every))
+            self._flow.begin(name, call is not None, [*zip(memories, given, strict=True)], len(given) == len(every))
             if call is not None:
                 self._zeroed.note(call.number, name, given, self._number_of_maker)
         random = _random_state() if call is not None and call.first is not None else None
-        return _Open(name, call, given, [tensor._version for tensor in given], random)
+        return _Open(name, call, given, memories, [tensor._version for tensor in given], random)
 
     def _number_of_maker(self, tensor: Tensor) -> int | None:
         maker = self._maker_of(tensor)
@@ -417,8 +421,9 @@ class CallWatch(overrides.TorchFunctionMode):
     def _keep_flow(self, opened: _Open, made: list[Tensor], written: set[Memory]) -> None:
         memory_of = self._identities.memory_of
         with_memory = [(memory_of(tensor), tensor) for tensor in made]
-        taken = [memory_of(tensor) for tensor in opened.given]
-        self._flow.end(opened.name, taken, [(memory, tensor, memory in written) for memory, tensor in with_memory])
+        self._flow.end(
+            opened.name, opened.memories, [(memory, tensor, memory in written) for memory, tensor in with_memory]
+        )
 
     def _give_values(self, call: _Call, made: list[Tensor]) -> None:
         first = call.first
@@ -441,12 +446,13 @@ class CallWatch(overrides.TorchFunctionMode):
 
 @dataclass(slots=True)
 class _Open:
-    """A running call, the name of its function, its tensors with their versions, and the random number generators'
-    state before it."""
+    """A running call, the name of its function, its tensors with their memories (in the located step) and versions,
+    and the random number generators' state before it."""
 
     name: str
     call: _Call | None
     given: list[Tensor]
+    memories: list[Memory]
     versions: list[int]
     random: list[bytes] | None
 
