@@ -57,7 +57,7 @@ from profkit.rules.base import (
 )
 from profkit.savings import combine
 from profkit.savings.one_call import join_calls
-from profkit.trace import Bools, Int64s, Rows, among, distinct
+from profkit.trace import NONE, Bools, Int64s, Rows, among, distinct
 
 _LEAST = 4
 """Calls, and how many times fewer they could be. Two or three views, towers or scales of one input are an
@@ -72,11 +72,13 @@ _WEIGHTED = frozenset(("addmm", "matmul", "mm", "mv"))
 
 
 class _Unbatched(Struct, frozen=True):
-    """The calls of one line, how many of them would be left, and whether their data flow shows it, not their source."""
+    """The calls of one line, how many of them would be left, whether their data flow shows it, not their source, and
+    whether each has weights of its own that the step has made."""
 
     calls: EqualCalls
     left: int
     by_flow: bool
+    have_weights: bool = False
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.LINES, Need.SHAPES)
@@ -115,10 +117,11 @@ def _suspect(facts: Facts, known: list[tuple[list[_Unbatched], Rows]]) -> Suspic
     count, left = sum(len(one.calls.marks) for one in leading), sum(one.left for one in leading)
     each = sorted({_rows_of_one(facts, one.calls) for one in leading})
     changes = any(_normalises(facts, one.calls.operators[0]) for one in every)
+    own = any(one.have_weights for one in every)
     edits = [join_calls(facts, rows, group[0].left / len(group[0].calls.marks)) for group, rows in known]
     return Suspicion(
         message=_say(count, left, each, len(leading)),
-        fix=(_ONCE if left == 1 else _BY_LEVEL) + _NORMALISED * changes,
+        fix=(_ONCE if left == 1 else _BY_LEVEL) + _OWN_WEIGHTS * own + _NORMALISED * changes,
         rows=np.sort(np.concatenate([rows for _, rows in known])),
         edit=combine(edits),
         worth=MEDIUM_FROM,
@@ -152,6 +155,10 @@ _ONCE = (
 _BY_LEVEL = (
     "Collect what can be computed at the same time: all nodes of one level of a tree, or the same step of all "
     "sequences. Call it once for each level, on a batch (`torch.stack`, `index_select`)."
+)
+_OWN_WEIGHTS = (
+    " Here each call has weights of its own that the step has computed: keep them in one tensor with a first dimension "
+    "for the calls, and use `torch.func.vmap` over `torch.func.functional_call`, or `torch.bmm`."
 )
 _NORMALISED = (
     " Batch norm in training mode takes its statistics of the rows of one call: one call takes them of all rows, which "
@@ -200,11 +207,8 @@ def _find(facts: Facts) -> Iterator[_Unbatched]:
     """Those that share no operator; of nested ones those that leave out most."""
     flow, judged = located_flow(facts), list[tuple[float, _Unbatched]]()
     for calls in itertools.islice(equal_calls(facts, _LEAST), _MOST_LOOKED_AT):
-        passes = _passes_before(facts, calls)
-        if passes is None:
-            continue
-        found = _judge_by_flow(facts, flow, calls, passes) if flow is not None else None
-        found = found or _judge_by_source(facts, calls, passes)
+        found = _judge_by_flow(facts, flow, calls) if flow is not None else None
+        found = found or _judge_by_source(facts, calls)
         if found.left * _LEAST <= len(calls.marks):
             judged.append((calls.operators.size * (1 - found.left / len(calls.marks)), found))
     explained = np.zeros(len(facts.trace.events), dtype=bool)
@@ -214,57 +218,64 @@ def _find(facts: Facts) -> Iterator[_Unbatched]:
             yield found
 
 
-def _passes_before(facts: Facts, calls: EqualCalls) -> Int64s | None:
-    """A number for each call that tells apart those with a backward pass between them; None if one runs in a call."""
-    start = facts.trace.events.start_ns
-    nodes = np.sort(start[facts.lines.backward])
-    begun, over = (np.searchsorted(nodes, at) for at in (start[calls.marks], facts.tree.end_ns[calls.marks]))
-    return None if (begun != over).any() else begun
-
-
-def _judge_by_flow(facts: Facts, located: LocatedFlow, calls: EqualCalls, passes: Int64s) -> _Unbatched | None:
+def _judge_by_flow(facts: Facts, located: LocatedFlow, calls: EqualCalls) -> _Unbatched | None:
     """None if the data flow does not tell: it was not followed there, or goes on by numbers that Python reads."""
     number = calls_around(facts, located, calls.operators.ravel()).reshape(calls.operators.shape)
-    known = (number >= 0).all(axis=1)
-    if known.sum() < _LEAST or not located.is_known(int(number[known].min()), int(number[known].max())):
-        return None
-    number, passes, count = number[known], passes[known], len(calls.marks)
     products = _products(facts, calls)
-    if not _shares_weights(facts, located, calls, number, products):
-        return _Unbatched(calls, count, True)
-    working = number[:, products if products.any() else slice(None)]
-    chain = _chains(located, number, working, passes)
-    by_numbers = chain * _LEAST > len(number) and bool(located.flow.reads)
-    if by_numbers and _chains(located, number, working, passes, may_follow=True) < chain:
+    matters = products if products.any() else np.ones_like(products)
+    known = (number[:, matters] >= 0).all(axis=1)
+    if known.sum() < _LEAST or not located.is_known(int(number[known][:, matters].min()), int(number[known].max())):
         return None
-    return _Unbatched(calls, max(1, round(chain * count / len(number))), True)
+    number, count = number[known], len(calls.marks)
+    begun, over = number[:, matters].min(axis=1), number.max(axis=1)
+    passes, passed = (np.searchsorted(located.flow.backward, at) for at in (begun, over))
+    of_step = _have_weights_of_step(facts, located, calls, number, products)
+    if (passes != passed).any() or of_step is None:
+        return _Unbatched(calls, count, True)
+    working, spans = number[:, matters], np.stack([begun, over], axis=1)
+    chain = _chains(located, spans, working, passes)
+    by_numbers = chain * _LEAST > len(number) and bool(located.flow.reads)
+    if by_numbers and _chains(located, spans, working, passes, may_follow=True) < chain:
+        return None
+    return _Unbatched(calls, max(1, round(chain * count / len(number))), True, of_step)
 
 
-def _chains(located: LocatedFlow, number: Int64s, working: Int64s, passes: Int64s, may_follow: bool = False) -> int:
-    """How many calls are left: between two backward passes as many as the longest chain is long."""
+def _chains(located: LocatedFlow, spans: Int64s, working: Int64s, passes: Int64s, may_follow: bool = False) -> int:
+    """How many calls are left: between two backward passes as many as the longest chain is long. ``spans`` are the
+    numbers of the first and the last of PyTorch's calls in each."""
     left = 0
     for one in distinct(passes).tolist():
-        rounds: list[list[int]] = [row.tolist() for row in number[passes == one]]
-        round_of = {call: turn for turn, mine in enumerate(rounds) for call in mine}
+        rounds: list[list[int]] = spans[passes == one].tolist()
+        round_of = {call: turn for turn, (first, last) in enumerate(rounds) for call in range(first, last + 1)}
         works = frozenset(working[passes == one].ravel().tolist())
         left += longest_chain(located.flow, round_of, works, may_follow_numbers=may_follow)
     return left
 
 
-def _shares_weights(facts: Facts, located: LocatedFlow, calls: EqualCalls, number: Int64s, products: Bools) -> bool:
-    """Whether each product takes the same weights in all calls, or nothing but what its own call has made."""
+def _have_weights_of_step(
+    facts: Facts, located: LocatedFlow, calls: EqualCalls, number: Int64s, products: Bools
+) -> bool | None:
+    """False if each product takes the same weights in all calls, or nothing but what its own call has made; True if one
+    takes weights that the step has made for it, as in an inner optimisation. None for weights that were there before:
+    those of other modules, or other tensors."""
     names = [base_name(facts.trace.name_of(row)) for row in calls.operators[0][products].tolist()]
-    shared, own = 0, [frozenset(mine) for mine in number.tolist()]
-    for name, column in zip(names, number[:, products].T, strict=True):
-        if any(shared_inputs(located.flow, column)[0 if name in _WEIGHTED else 1 :]):
-            shared += 1
-        elif not all(own[turn].issuperset(located.flow.takes[call]) for turn, call in enumerate(column.tolist())):
-            return False
-    return bool(shared) or not names
+    flow, own, found = located.flow, [frozenset(mine) for mine in number.tolist()], False
+    for name, column in zip(names, number[:, products].T.tolist(), strict=True):
+        is_own = all(own[turn].issuperset(flow.takes[call]) for turn, call in enumerate(column))
+        if is_own or any(shared_inputs(flow, column)[0 if name in _WEIGHTED else 1 :]):
+            continue
+        weights = [next(iter(flow.takes[call][1:2]), NONE) for call in column]
+        if len({one for one in weights if one < 0}) > 1:
+            return None
+        found |= max(weights) >= 0
+    return found
 
 
-def _judge_by_source(facts: Facts, calls: EqualCalls, passes: Int64s) -> _Unbatched:
-    """Where all calls lie in loops of one line, and its source shows that no round needs another."""
+def _judge_by_source(facts: Facts, calls: EqualCalls) -> _Unbatched:
+    """Where all calls lie in loops of one line without a backward pass, and its source shows that no round needs
+    another."""
+    start = facts.trace.events.start_ns
+    nodes = np.sort(start[facts.lines.backward])
     marks, left = located_marks(facts), 0
     for run in loops_of(facts, calls):
         first, last = int(run[0]), int(run[-1])
@@ -273,6 +284,7 @@ def _judge_by_source(facts: Facts, calls: EqualCalls, passes: Int64s) -> _Unbatc
         body, called = body_and_called(facts, inside, first)
         varies = site is None or calls_independent_modules(site.source, lines_between(facts, first, last))
         shown = len(run) >= _LEAST and not varies and rounds_are_independent(body, called)
-        shown &= len(distinct(passes[among(calls.marks, run)])) == 1
+        passes = np.searchsorted(nodes, [start[first], facts.tree.end_ns[last]])
+        shown &= bool(passes[0] == passes[1])
         left += 1 if shown else len(run)
     return _Unbatched(calls, left, False)

@@ -294,12 +294,13 @@ class DataFlow(Struct, frozen=True):
     """Which of PyTorch's calls of the located step made what others take, as far as it was followed. ``takes`` has one
     entry for each call, in order: for each tensor the number of the call that made its memory or wrote to it last, or a
     negative number that stands for memory which was there before. Calls in ``unmarked`` have no event in the trace; the
-    others have the numbers 0, 1, 2, … there. ``reads`` are calls that give Python numbers of a tensor. At the ``gaps``
-    calls take what was not followed."""
+    others have the numbers 0, 1, 2, … there. ``reads`` are calls that give Python numbers of a tensor; ``backward`` are
+    those that add to the gradients of leaves. At the ``gaps`` calls take what was not followed."""
 
     takes: tuple[tuple[int, ...], ...] = ()
     unmarked: tuple[int, ...] = ()
     reads: tuple[int, ...] = ()
+    backward: tuple[int, ...] = ()
     gaps: tuple[int, ...] = ()
 
 

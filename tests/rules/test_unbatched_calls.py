@@ -111,6 +111,14 @@ def test_products_of_what_a_call_has_made_need_no_weights():
     assert find(facts_of(events, callsites=(HEAD, CALL), run=Run(flow=DataFlow(others)))) == []
 
 
+def test_weights_that_the_step_has_made_are_stacked():
+    """Between two calls an event-less one makes the weights of the next, as an inner optimisation does."""
+    takes = tuple(taken for turn in range(8) for taken in ((-1,), (-10, 2 * turn, 2 * turn)))
+    (found,) = find(recording(takes, unmarked=tuple(range(0, 16, 2))))
+    assert found.evidence["calls_left"] == 1
+    assert "weights of its own" in found.fix
+
+
 def test_calls_on_tensors_of_different_shapes_are_silent():
     shapes = [[[4 + turn, 8], [8, 8], [8]] for turn in range(8)]
     assert find(recording(shapes=shapes)) == []
@@ -143,18 +151,24 @@ def test_without_the_data_flow_the_source_has_to_show_it(flow: dict[str, Any]):
     assert find(recording(call=FED_BACK, **flow)) == []
 
 
-def backward(*after: int) -> list[Json]:
-    """Backward nodes of the located step, each behind a call."""
-    name = "autograd::engine::evaluate_function: AddmmBackward0"
-    return [op(name, 18 + 10 * k, 0.5) for k in after]
+@pytest.mark.parametrize(("behind", "left"), [((0, 1, 2, 3, 4, 5, 6), 0), ((1, 3, 5), 0), ((3,), 2), ((), 1)])
+def test_calls_with_a_backward_pass_between_them_save_memory(behind: tuple[int, ...], left: int):
+    """It has no event of its own in the trace, and comes behind these calls. Without it one call is left."""
+    takes, passes = list[tuple[int, ...]](), list[int]()
+    for turn in range(8):
+        takes.append((-10 - turn, -1, -2))
+        if turn in behind:
+            passes.append(len(takes))
+            takes.append((len(takes) - 1,))
+    found = find(recording(tuple(takes), unmarked=tuple(passes), backward=tuple(passes)))
+    assert [one.evidence["calls_left"] for one in found] == [left] * bool(left)
 
 
-def test_calls_with_a_backward_pass_between_them_save_memory():
-    """Of eight calls four are left where one pass lies behind each pair, and two where it lies in the middle."""
-    run = Run(flow=DataFlow(APART))
-    for passes, left in ((range(7), None), ((1, 3, 5), None), ((3,), 2), ((), 1)):
-        facts = facts_of([*backward(*passes), *located_calls()], callsites=(HEAD, CALL), run=run)
-        assert [found.evidence["calls_left"] for found in find(facts)] == ([] if left is None else [left])
+def test_by_the_source_no_backward_pass_may_lie_between_the_calls():
+    node = op("autograd::engine::evaluate_function: AddmmBackward0", 28, 0.5)
+    for events in ([], [node]):
+        facts = facts_of([*events, *located_calls()], callsites=(HEAD, CALL))
+        assert bool(find(facts)) is not bool(events)
 
 
 def test_calls_of_one_line_on_other_shapes_are_one_finding():

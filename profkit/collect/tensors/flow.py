@@ -54,7 +54,7 @@ class FlowWatch:
         self._makers: dict[Memory, int] = {}
         self._versions: dict[Memory, int] = {}
         self._leaves = 0
-        self._backward = -1
+        self._backward: list[int] = []
         self._is_on = True
 
     def stop(self) -> None:
@@ -78,11 +78,11 @@ class FlowWatch:
         known, version = self._makers.get(memory), tensor._version
         if known is None:
             self._leaves += 1
-            known = self._backward if self._backward >= 0 else -self._leaves
+            known = self._backward[-1] if self._backward else -self._leaves
             if tensor.grad_fn is not None:
                 self._gaps.append(len(self._takes))
-        elif version != self._versions[memory] and self._backward >= 0:
-            known = self._backward
+        elif version != self._versions[memory] and self._backward:
+            known = self._backward[-1]
         self._makers[memory], self._versions[memory] = known, version
         return known
 
@@ -93,7 +93,7 @@ class FlowWatch:
             return
         number, old = len(self._takes) - 1, set(taken)
         if name == "backward":
-            self._backward = number
+            self._backward.append(number)
         keeps_statistics = any(part in name for part in _KEEPING_STATISTICS)
         for memory, tensor, is_written in made:
             if memory not in old or (is_written and not keeps_statistics):
@@ -105,4 +105,5 @@ class FlowWatch:
         """None if nothing was seen."""
         if not self._takes:
             return None
-        return DataFlow(tuple(self._takes), tuple(self._unmarked), tuple(self._reads), tuple(self._gaps))
+        lists = self._takes, self._unmarked, self._reads, self._backward, self._gaps
+        return DataFlow(*map(tuple, lists))

@@ -6,7 +6,7 @@ the nodes of a tree do, all of one level could be one: as many calls are left as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -86,10 +86,10 @@ def longest_chain(
     return max((after[number] for number in working & after.keys()), default=0)
 
 
-def shared_inputs(flow: DataFlow, calls: Int64s) -> tuple[bool, ...]:
+def shared_inputs(flow: DataFlow, calls: Sequence[int]) -> tuple[bool, ...]:
     """Of calls that correspond to each other in several rounds: which of their tensors are the same in all of them, and
     were there before the first."""
-    given = [flow.takes[number] for number in calls.tolist()]
+    given = [flow.takes[number] for number in calls]
     if len(set(map(len, given))) != 1:
         return ()
     return tuple(len(set(makers)) == 1 and makers[0] < calls[0] for makers in zip(*given, strict=True))

@@ -70,7 +70,19 @@ def test_what_the_backward_pass_makes_or_writes_is_its_own():
     flow = followed(step)
     product, total, backward, used = flow.takes
     assert (product, total, backward, used) == ((-1, -2, -3), (0,), (1,), (2,))
-    assert flow.unmarked == (2,)
+    assert (flow.unmarked, flow.backward) == ((2,), (2,))
+
+
+def test_gradients_that_are_returned_come_from_their_call_and_end_nothing():
+    weight = torch.ones(3, 3, requires_grad=True)
+
+    def step() -> None:
+        (found,) = torch.autograd.grad((X @ weight).sum(), [weight])
+        X @ (weight - found)
+
+    flow = followed(step)
+    assert flow.takes == ((-1, -2), (0,), (1, -2), (-2, 2), (-1, 3))
+    assert flow.backward == ()
 
 
 def test_numbers_that_python_reads_are_noted_and_printing_is_not():

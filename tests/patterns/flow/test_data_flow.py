@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from profkit.patterns.flow.data_flow import longest_chain, shared_inputs
@@ -52,5 +51,5 @@ def test_numbers_that_cannot_be_are_passed_by(takes: tuple[tuple[int, ...], ...]
 
 def test_weights_are_what_all_rounds_take():
     flow = DataFlow(((-1, -9), (-2, -9), (-3, -9)))
-    assert shared_inputs(flow, np.array([0, 1, 2])) == (False, True)
-    assert shared_inputs(DataFlow(((-1, -9), (-2,))), np.array([0, 1])) == ()
+    assert shared_inputs(flow, [0, 1, 2]) == (False, True)
+    assert shared_inputs(DataFlow(((-1, -9), (-2,))), [0, 1]) == ()
