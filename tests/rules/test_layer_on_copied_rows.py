@@ -126,6 +126,16 @@ def test_pairs_made_by_expanding_are_followed_to_the_things():
     assert (found.evidence["rows"], found.evidence["distinct_rows"]) == (2500, 50)
 
 
+def test_rows_that_are_taken_twice_are_followed_once():
+    doubled = "aten::add", [[EDGES, WIDTH], [EDGES, WIDTH], []], ["", "", "1"], (0, 0)
+    (found,) = find(recording(gather(), doubled, linear(1)))
+    assert found.evidence["share_left"] == 0.05
+
+
+def test_a_call_that_takes_what_comes_later_is_damage():
+    assert find(recording(gather(maker=1), linear(0))) == find(recording(gather(maker=0), linear(0))) == []
+
+
 @pytest.mark.parametrize(("nodes", "reported"), [(1000, True), (1001, False), (2000, False), (50_000, False)])
 def test_it_fires_where_at_most_half_as_many_rows_are_different(nodes: int, reported: bool):
     assert bool(find(recording(gather(rows=nodes), linear(0)))) is reported

@@ -105,5 +105,10 @@ class FlowWatch:
         """None if nothing was seen."""
         if not self._takes:
             return None
-        lists = self._takes, self._unmarked, self._reads, self._backward, self._gaps
-        return DataFlow(*map(tuple, lists))
+        return DataFlow(
+            takes=tuple(self._takes),
+            unmarked=tuple(self._unmarked),
+            reads=tuple(self._reads),
+            backward=tuple(self._backward),
+            gaps=tuple(self._gaps),
+        )

@@ -31,8 +31,8 @@ SUMS = frozenset(("add", "neg", "rsub", "sub"))
 _SCALES = frozenset(("div", "mul"))
 _CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d"))
 _RIGHT = frozenset(("linear", "matmul", "mm"))
-_DEEPEST = 16
-"""Calls on the way from a layer back to its rows."""
+_DEEPEST, _MOST_LOOKED_AT = 16, 100
+"""Calls on one way from a layer back to its rows, and on all of them."""
 _LEAST_ELEMENTS = 1 << 14
 """A layer on fewer takes as long as its call."""
 
@@ -112,6 +112,7 @@ class _Way:
         self.sums: dict[int, int] = {}
         self.others: set[int] = set()
         self.copying: set[int] = set()
+        self.seen: set[tuple[int, int, int]] = set()
         self.parts: list[int] = [0]
 
     def part(self) -> int:
@@ -228,7 +229,13 @@ def _go_back(calls: _Calls, maker: int, shape: Shape, features: int, way: _Way, 
     if 0 < smaller < size and smaller % features == 0:
         way.copying.add(maker)
         size = smaller
-    inputs = _inputs(calls, maker, features, way) if depth < _DEEPEST else []
+    inputs: list[_Input] = []
+    if maker >= 0:
+        if (part, maker, features) in way.seen:
+            return
+        if depth < _DEEPEST and len(way.seen) < _MOST_LOOKED_AT:
+            inputs = _inputs(calls, maker, features, way)
+        way.seen.add((part, maker, features))
     for one in inputs:
         if not one.is_part and math.prod(one.shape) < size:
             way.copying.add(maker)
@@ -243,7 +250,7 @@ def _inputs(calls: _Calls, maker: int, features: int, way: _Way) -> list[_Input]
     """What a call makes its rows of, if a layer could come before it; else nothing."""
     call = calls.operator.get(maker)
     makers = calls.takes(maker) if call is not None else ()
-    if call is None or not makers or not call.shapes or not call.shapes[0]:
+    if call is None or not makers or max(makers) >= maker or not call.shapes or not call.shapes[0]:
         return []
     first = _Input(makers[0], tuple(call.shapes[0]), features)
     return _inputs_of(call, makers, first, maker, way)
