@@ -157,8 +157,8 @@ _BY_LEVEL = (
     "sequences. Call it once for each level, on a batch (`torch.stack`, `index_select`)."
 )
 _OWN_WEIGHTS = (
-    " Here each call has weights of its own that the step has computed: keep them in one tensor with a first dimension "
-    "for the calls, and use `torch.func.vmap` over `torch.func.functional_call`, or `torch.bmm`."
+    " Here each call has weights of its own that the step has computed. Keep them in one tensor with a first dimension "
+    "for the calls. Use `torch.func.vmap` over `torch.func.functional_call`, or `torch.bmm`."
 )
 _NORMALISED = (
     " Batch norm in training mode takes its statistics of the rows of one call: one call takes them of all rows, which "

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
-from profkit.collect.tensors import sampling
+from profkit.collect.tensors import recomputation, sampling
 from profkit.collect.tensors.recomputation import CallWatch
 from profkit.patterns.flow.data_flow import longest_chain
 from profkit.run.directory import DataFlow
 
 X = torch.ones(4, 3)
+
+
+@pytest.fixture(autouse=True)
+def _what_other_tests_left_keeps_nothing_from_being_watched(monkeypatch) -> None:
+    """Compiled code, or attention layers that are not collected yet."""
+    monkeypatch.setattr(recomputation, "_is_unnoticed", lambda: True)
 
 
 def followed(step: Callable[[], object]) -> DataFlow:
