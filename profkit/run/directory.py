@@ -290,6 +290,20 @@ class Recomputation(Struct, frozen=True):
     zeroed: tuple[ZeroedResult, ...] | None = None
 
 
+class DataFlow(Struct, frozen=True):
+    """Which of PyTorch's calls of the located step made what others take, as far as it was followed. ``takes`` has one
+    entry for each call, in order: for each tensor the number of the call that made its memory or wrote to it last, or a
+    negative number that stands for memory which was there before. Calls in ``unmarked`` have no event in the trace; the
+    others have the numbers 0, 1, 2, … there. ``reads`` are calls that give Python numbers of a tensor; ``backward`` are
+    those that add to the gradients of leaves. At the ``gaps`` calls take what was not followed."""
+
+    takes: tuple[tuple[int, ...], ...] = ()
+    unmarked: tuple[int, ...] = ()
+    reads: tuple[int, ...] = ()
+    backward: tuple[int, ...] = ()
+    gaps: tuple[int, ...] = ()
+
+
 class RepeatedCall(Struct, frozen=True):
     """A line, the ``site``, that calls a function with arguments of earlier calls. The ``callee`` is the function's
     qualified name; ``defined`` is its ``def``. Of one step: ``calls`` of it are made, ``of_line`` with
@@ -507,7 +521,8 @@ class Run:
 
     Compilers: ``compiled`` is what PyTorch's did with the user's functions, ``generated`` what came out of its caches.
 
-    Watches: ``unwatched`` says what kept some from seeing everything, and what to do. ``padding`` are the inputs of the
+    Watches: ``unwatched`` says what kept some from seeing everything, and what to do. ``flow`` is the data flow of the
+    located step. ``padding`` are the inputs of the
     first and the located step that are padded, None if none was looked at.
 
     Steps: ``window`` counts the recordings of one run of the program, from 1; the first names the directories of the
@@ -533,6 +548,7 @@ class Run:
     optimizers: tuple[OptimizerUse, ...] = ()
     gradients: GradientUse | None = None
     recomputation: Recomputation | None = None
+    flow: DataFlow | None = None
     padding: tuple[PaddedInput, ...] | None = None
     repeated_calls: tuple[RepeatedCall, ...] | None = None
     unwatched: tuple[Unwatched, ...] = ()

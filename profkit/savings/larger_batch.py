@@ -103,12 +103,12 @@ def larger_batch(facts: Facts) -> LargerBatch | None:
         return _on_device(facts, size, rows, loading_ns)
     took: Float64s = facts.tree.self_ns(facts.trace.events)[rows].astype(np.float64)
     crowded_ns = facts.once(_crowded_ns)
-    held_up_ns = _per_step(facts, rows, took - _usual(facts, rows, took))
+    held_up_ns = _per_step(facts, rows, took - usual_ns(facts, rows, took))
     if max(held_up_ns, float(median(crowded_ns)) if len(crowded_ns) else 0.0) > _HELD_UP * step_ns:
         if not len(crowded_ns) or _computes_together(facts):
             return None
         step_ns, loading_ns = _alone_ns(facts, step_ns, crowded_ns), _loading_ns(facts, least=True)
-        took = _usual(facts, rows, took, least=True)
+        took = usual_ns(facts, rows, took, least=True)
     grow_ns = min(_per_step(facts, rows, _growing_ns(facts, rows, size, took)) + loading_ns, step_ns)
     none = np.zeros(0)
     return LargerBatch(size, step_ns, int(grow_ns), grow_ns, none, none, step_ns - grow_ns, 0.0, _making_ns(facts))
@@ -146,7 +146,7 @@ def _computes_together(facts: Facts) -> bool:
     return (set_now if isinstance(set_now, int) else host.torch_threads if host else 0) != 1
 
 
-def _usual(facts: Facts, rows: Rows, times_ns: Float64s, least: bool = False) -> Float64s:
+def usual_ns(facts: Facts, rows: Rows, times_ns: Float64s, least: bool = False) -> Float64s:
     """For each operator the median time of all with its name and shapes, or the ``least``: other programs hold single
     ones up."""
     if not len(rows):

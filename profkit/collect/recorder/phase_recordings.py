@@ -198,7 +198,7 @@ class PhaseRecordings:
         if self._schedule.recorded:
             self._recordings.drop_prologue()
         else:
-            self._file.set(is_part=self._recordings.keep_part())
+            self._file.set(is_part=self._recordings.keep_part(), flow=self._calls.flow)
 
     def leave_step_out(self) -> bool:
         """Leave out a step that is much longer than the located one: end the recording within it, or begin it again
@@ -297,11 +297,11 @@ class PhaseRecordings:
                 self.keep()
 
     def _end_watches(self, ended: Phase) -> None:
-        if self._calls.is_installed:
+        if self._calls.is_installed or ended is Phase.LOCATED:  # it may have left within the step, its budget used
             with self._allowance.spending():
                 self._calls.end_step()
             self._allowance.charge(self._calls.budget.take_uncharged_s())
-            self._file.set(recomputation=self._calls.found)
+            self._file.set(recomputation=self._calls.found, flow=self._calls.flow)
         if self._functions.is_installed:
             with self._allowance.spending():
                 self._functions.end_step()

@@ -38,11 +38,12 @@ from profkit.collect.program.living import living
 from profkit.collect.sessions.host_marks import open_mark
 from profkit.collect.tensors.askers import asking
 from profkit.collect.tensors.call_budget import NOTICED, CallBudget
+from profkit.collect.tensors.flow import FlowWatch
 from profkit.collect.tensors.identities import Identities, Identity, Memory, is_plain
 from profkit.collect.tensors.sampling import PASSED_NS, CallSampling
 from profkit.collect.tensors.zeroed import ZeroedResults
 from profkit.core.marks import CALL_MARK
-from profkit.run.directory import Recomputation
+from profkit.run.directory import DataFlow, Recomputation
 
 _SOON_S, _MOST_TRIES = 0.002, 1000
 """How often, and how many times, a mode that is in use asks to leave."""
@@ -121,6 +122,7 @@ class CallWatch(overrides.TorchFunctionMode):
 
     def __init__(self) -> None:
         self.found: Recomputation | None = None
+        self._followed: DataFlow | None = None
         self.budget = CallBudget()
         self.sampling = CallSampling()
         self.is_on = self._is_aside = False
@@ -141,6 +143,12 @@ class CallWatch(overrides.TorchFunctionMode):
         self._makers: dict[Identity, _Call] = {}
         self._calls = []
         self._zeroed = ZeroedResults()
+        self._flow = FlowWatch()
+
+    @property
+    def flow(self) -> DataFlow | None:
+        """The data flow of the first of the two steps, as far as it was watched."""
+        return self._followed or self._flow.found
 
     @property
     def is_installed(self) -> bool:
@@ -149,7 +157,7 @@ class CallWatch(overrides.TorchFunctionMode):
     def begin(self) -> None:
         """The located step begins. Watch it, unless the program would notice the mode."""
         self.stop()
-        self.found, self.budget, self.sampling = None, CallBudget(), CallSampling()
+        self.found, self._followed, self.budget, self.sampling = None, None, CallBudget(), CallSampling()
         if _push is not None and not self.is_installed and _is_unnoticed():
             self._step = self._graphs = self._begun_ns = 0
             self._thread, self.is_on = threading.get_ident(), True
@@ -177,6 +185,7 @@ class CallWatch(overrides.TorchFunctionMode):
         if self._step == 0:
             pairs = [(call.number, call.first.number) for call in needless if call.first]
             self.found = Recomputation(again=tuple(pairs), looked_at=len(self._calls))
+            self._followed = self._flow.found
         else:
             across = {call.first.number for call in needless if call.first and call.first.step < self._step}
             self.found = replace(self.found or Recomputation(), each_step=tuple(sorted(across)))
@@ -270,6 +279,7 @@ class CallWatch(overrides.TorchFunctionMode):
         self.budget.seen += 1
         self.sampling.look(self.budget.all_ns - self._begun_ns)
         if self.sampling.passes_by(function, name, named, sys._getframe(1)) and name not in (*_ENDS_GRAPH, *_SHARES):
+            self._flow.stop()
             if not self.budget.pass_by(PASSED_NS):
                 self._end_early()
             return asking(function, sys._getframe(1))(*arguments, **named)
@@ -326,7 +336,8 @@ class CallWatch(overrides.TorchFunctionMode):
         self.stop()
 
     def _look_at(self, function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> _Open:
-        given = list(_plain_in((arguments, tuple(named.values()))))
+        every = list(_tensors_in((arguments, tuple(named.values()))))
+        given = [tensor for tensor in every if is_plain(tensor)]
         self._graphs += name in _ENDS_GRAPH
         if name in _SHARES:
             for tensor in given:
@@ -335,10 +346,13 @@ class CallWatch(overrides.TorchFunctionMode):
         call = self._recognise(function, name, arguments, named, given)
         for maker in makers:
             maker.users.append(call)
-        if call is not None and self._step == 0:
-            self._zeroed.note(call.number, name, given, self._number_of_maker)
+        memories = [self._identities.memory_of(tensor) for tensor in given] if self._step == 0 else []
+        if self._step == 0:
+            self._flow.begin(name, call is not None, [*zip(memories, given, strict=True)], len(given) == len(every))
+            if call is not None:
+                self._zeroed.note(call.number, name, given, self._number_of_maker)
         random = _random_state() if call is not None and call.first is not None else None
-        return _Open(call, given, [tensor._version for tensor in given], random)
+        return _Open(name, call, given, memories, [tensor._version for tensor in given], random)
 
     def _number_of_maker(self, tensor: Tensor) -> int | None:
         maker = self._maker_of(tensor)
@@ -393,13 +407,23 @@ class CallWatch(overrides.TorchFunctionMode):
         written = [
             tensor for tensor, version in zip(opened.given, opened.versions, strict=True) if tensor._version != version
         ]
-        for memory in {self._identities.memory_of(tensor) for tensor in written}:
+        of_written = {self._identities.memory_of(tensor) for tensor in written}
+        for memory in of_written:
             memory.written.append(is_again)
+        if self._step == 0:
+            self._keep_flow(opened, [*_plain_in((result,)), *written], of_written)
         if call is not None:
             made = [*_plain_in((result,)), *written]
             self._give_values(call, made)
             if self._step == 0:
                 self._zeroed.note_results(call.number, made)
+
+    def _keep_flow(self, opened: _Open, made: list[Tensor], written: set[Memory]) -> None:
+        memory_of = self._identities.memory_of
+        with_memory = [(memory_of(tensor), tensor) for tensor in made]
+        self._flow.end(
+            opened.name, opened.memories, [(memory, tensor, memory in written) for memory, tensor in with_memory]
+        )
 
     def _give_values(self, call: _Call, made: list[Tensor]) -> None:
         first = call.first
@@ -422,21 +446,28 @@ class CallWatch(overrides.TorchFunctionMode):
 
 @dataclass(slots=True)
 class _Open:
-    """A running call, its tensors with their versions, and the random number generators' state before it."""
+    """A running call, the name of its function, its tensors with their memories (in the located step) and versions,
+    and the random number generators' state before it."""
 
+    name: str
     call: _Call | None
     given: list[Tensor]
+    memories: list[Memory]
     versions: list[int]
     random: list[bytes] | None
 
 
-def _plain_in(given: Iterable[Any], depth: int = 0) -> Iterator[Tensor]:
-    """The tensors in a call's arguments or result."""
+def _plain_in(given: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors in a call's arguments or result that can be followed."""
+    return filter(is_plain, _tensors_in(given))
+
+
+def _tensors_in(given: Iterable[Any], depth: int = 0) -> Iterator[Tensor]:
     for one in given:
-        if is_plain(one):
+        if isinstance(one, Tensor):
             yield one
         elif isinstance(one, tuple | list) and depth < _MOST_NESTED:
-            yield from _plain_in(one, depth + 1)
+            yield from _tensors_in(one, depth + 1)
 
 
 def _autocast() -> tuple[object, ...]:

@@ -1,0 +1,294 @@
+"""Layers on rows that are copies of fewer rows: gathered, repeated, or put side by side with such.
+
+What a layer takes is followed back through what works on each row by itself and is linear: copies, sums and
+differences, concatenation, and what makes the copies. Which call made it, the data flow of the located step tells; how
+many rows there are, the shapes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.facts import Facts, derived_once
+from profkit.derive.families import VIEW, base_name, operators_of
+from profkit.patterns.calls import Call, distinct_calls
+from profkit.patterns.flow.data_flow import LocatedFlow, calls_around, located_flow
+from profkit.patterns.program import located_operators
+from profkit.patterns.shapes import parse_numbers
+from profkit.trace.events import Rows
+
+Shape = tuple[int, ...]
+
+GATHERS = frozenset(("embedding", "gather", "index", "index_select", "repeat", "repeat_interleave", "take_along_dim"))
+"""What makes rows of those of its first tensor."""
+_EXPANDS = frozenset(("broadcast_to", "expand", "expand_as"))
+_COPIES = frozenset(("clone", "contiguous", "flatten", "reshape"))
+SUMS = frozenset(("add", "neg", "rsub", "sub"))
+_SCALES = frozenset(("div", "mul"))
+_CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d"))
+_RIGHT = frozenset(("linear", "matmul", "mm"))
+_DEEPEST, _MOST_LOOKED_AT = 16, 100
+"""Calls on one way from a layer back to its rows, and on all of them."""
+_LEAST_ELEMENTS = 1 << 14
+"""A layer on fewer takes as long as its call."""
+
+
+class CopiedRows(Struct, frozen=True):
+    """A layer's operator ``row`` in the located step, which multiplies so many ``rows`` of ``features`` and gives so
+    many ``results`` for each. They come from ``sources``: how many rows, of how many of the features. So many ``parts``
+    stand side by side.
+
+    ``gathers`` and ``sums`` are operators on the way, with the features of each; ``others``, such as concatenations,
+    are not needed if the layer comes first. What those that are ``shared`` make, something else takes too. If it
+    ``is_broadcast``, one tensor is repeated along a dimension of size one, as arithmetic does for nothing.
+    """
+
+    row: int
+    rows: int
+    features: int
+    results: int
+    sources: tuple[tuple[int, int], ...]
+    parts: int
+    gathers: tuple[tuple[int, int], ...]
+    sums: tuple[tuple[int, int], ...]
+    others: tuple[int, ...]
+    shared: frozenset[int]
+    is_broadcast: bool
+
+    @property
+    def distinct(self) -> int:
+        """The most rows that one of the sources has."""
+        return max(rows for rows, _ in self.sources)
+
+    @property
+    def share(self) -> float:
+        """Of the layer's arithmetic, what is left if it is applied to the sources."""
+        return sum(rows * features for rows, features in self.sources) / (self.rows * self.features)
+
+
+class _Calls(Struct, frozen=True):
+    """The operators of the flow's calls, by the call's number, and the rows of these. ``expanded`` says how many
+    elements a maker's memory showed before it was expanded to so many; ``users`` are the calls that take what a maker
+    made, but for views."""
+
+    located: LocatedFlow
+    operator: dict[int, Call]
+    row: dict[int, int]
+    expanded: dict[tuple[int, int], int]
+    users: dict[int, set[int]]
+
+    def takes(self, number: int) -> tuple[int, ...]:
+        return self.located.flow.takes[number]
+
+
+class _Layer(Struct, frozen=True):
+    """Which tensor a layer takes, its shape, its features, and how many results each row has."""
+
+    place: int
+    shape: Shape
+    features: int
+    results: int
+
+
+class _Input(Struct, frozen=True):
+    """A tensor that a call takes: its maker, its shape, its features, and whether others stand beside it."""
+
+    maker: int
+    shape: Shape
+    features: int
+    is_part: bool = False
+
+
+class _Way:
+    """What was met on the way back from one layer."""
+
+    def __init__(self) -> None:
+        self.sources: dict[tuple[int, int, int, int], tuple[int, int]] = {}
+        self.gathers: dict[int, int] = {}
+        self.sums: dict[int, int] = {}
+        self.others: set[int] = set()
+        self.copying: set[int] = set()
+        self.seen: set[tuple[int, int, int]] = set()
+        self.parts: list[int] = [0]
+
+    def part(self) -> int:
+        """A number for one more of what stands side by side."""
+        self.parts.append(len(self.parts))
+        return self.parts[-1]
+
+    @property
+    def calls(self) -> set[int]:
+        return {*self.gathers, *self.sums, *self.others}
+
+
+def copied_rows(facts: Facts) -> Iterator[CopiedRows]:
+    """The layers of the located step, in order of time."""
+    calls, found = _calls(facts), list[tuple[int, _Layer, _Way]]()
+    if calls is None:
+        return
+    for number, call in calls.operator.items():
+        layer, makers = _layer(call), calls.takes(number)
+        if layer is not None and layer.place < len(makers) and math.prod(layer.shape) >= _LEAST_ELEMENTS:
+            way = _Way()
+            _go_back(calls, makers[layer.place], layer.shape, layer.features, way, 0, 0)
+            if way.copying:
+                found.append((number, layer, way))
+    layers = {number for number, _, _ in found}
+    for number, layer, way in found:
+        yield _found(calls, number, layer, way, layers)
+
+
+def _found(calls: _Calls, number: int, layer: _Layer, way: _Way, layers: set[int]) -> CopiedRows:
+    row, known = calls.row, way.calls | layers
+    return CopiedRows(
+        row=row[number],
+        rows=math.prod(layer.shape) // layer.features,
+        features=layer.features,
+        results=layer.results,
+        sources=tuple(way.sources.values()),
+        parts=len({part for part, *_ in way.sources}),
+        gathers=tuple((row[one], of) for one, of in sorted(way.gathers.items())),
+        sums=tuple((row[one], of) for one, of in sorted(way.sums.items())),
+        others=tuple(row[one] for one in sorted(way.others)),
+        shared=frozenset(row[one] for one in way.calls if not calls.users.get(one, set()) <= known),
+        is_broadcast=len(way.sources) == 1
+        and bool(way.gathers)
+        and all(_broadcasts(calls.operator[one]) for one in way.gathers),
+    )
+
+
+def _broadcasts(call: Call) -> bool:
+    return base_name(call.name) in ("repeat", "repeat_interleave") and 1 in call.shapes[0]
+
+
+@derived_once
+def _calls(facts: Facts) -> _Calls | None:
+    located = located_flow(facts)
+    if located is None or not facts.operators.has_shapes:
+        return None
+    rows = located_operators(facts)
+    number = calls_around(facts, located, rows)
+    rows, number = _last_of_each(facts, rows[number >= 0], number[number >= 0])
+    known, kind = distinct_calls(facts, rows)
+    operator = {one: known[which] for one, which in zip(number.tolist(), kind.tolist(), strict=True)}
+    expanded: dict[tuple[int, int], int] = {}
+    users: dict[int, set[int]] = {}
+    for one, call in operator.items():
+        for maker in located.flow.takes[one] if base_name(call.name) not in VIEW else ():
+            users.setdefault(maker, set()).add(one)
+        if base_name(call.name) in _EXPANDS and call.shapes and located.flow.takes[one]:
+            key = located.flow.takes[one][0], _expanded_size(call)
+            expanded[key] = min(math.prod(call.shapes[0]), expanded.get(key, key[1]))
+    return _Calls(located, operator, dict(zip(number.tolist(), rows.tolist(), strict=True)), expanded, users)
+
+
+def _last_of_each(facts: Facts, rows: Rows, number: Rows) -> tuple[Rows, Rows]:
+    """One operator of each call: the last that moves data, or the last. `x[i]` is a view and an index."""
+    is_view = operators_of(facts.trace, VIEW)[rows]
+    order = np.lexsort((rows, ~is_view, number))
+    last = np.append(np.diff(number[order]) != 0, True)[: len(order)]
+    return rows[order[last]], number[order[last]]
+
+
+def _expanded_size(call: Call) -> int:
+    """The elements of what `expand` returns; 0 if that is not known."""
+    if base_name(call.name) == "expand_as":
+        return math.prod(call.shapes[1]) if len(call.shapes) > 1 else 0
+    sizes, given = parse_numbers(call.argument(1)), tuple(call.shapes[0])
+    padded = (1,) * (len(sizes) - len(given)) + given
+    return math.prod(have if want < 0 else want for want, have in zip(sizes, padded, strict=False)) if sizes else 0
+
+
+def _layer(call: Call) -> _Layer | None:
+    name, shapes = base_name(call.name), [tuple(shape) for shape in call.shapes]
+    place = 1 if name == "addmm" else 0
+    if len(shapes) < place + 2:
+        return None
+    shape, weight = shapes[place : place + 2]
+    if name in _CONVOLUTIONS:
+        is_pointwise = len(weight) > 2 and set(weight[2:]) == {1} and len(shape) == len(weight)
+        strides = parse_numbers(call.argument(3)) or (1,)
+        if is_pointwise and weight[1] == shape[1] and set(strides) == {1}:
+            return _Layer(place, shape, shape[1], weight[0])
+    elif (name in _RIGHT or place) and len(weight) == 2 and len(shape) > 1:
+        features, results = weight[::-1] if name == "linear" else weight
+        if shape[-1] == features:
+            return _Layer(place, shape, features, results)
+    return None
+
+
+def _go_back(calls: _Calls, maker: int, shape: Shape, features: int, way: _Way, part: int, depth: int) -> None:
+    """Note where the rows of a tensor of this shape come from. ``part`` numbers what stands side by side: one layer for
+    each would do, however often the part takes the same rows."""
+    size = math.prod(shape)
+    smaller = calls.expanded.get((maker, size), size)
+    if 0 < smaller < size and smaller % features == 0:
+        way.copying.add(maker)
+        size = smaller
+    inputs: list[_Input] = []
+    if maker >= 0:
+        if (part, maker, features) in way.seen:
+            return
+        if depth < _DEEPEST and len(way.seen) < _MOST_LOOKED_AT:
+            inputs = _inputs(calls, maker, features, way)
+        way.seen.add((part, maker, features))
+    for one in inputs:
+        if not one.is_part and math.prod(one.shape) < size:
+            way.copying.add(maker)
+        number = way.part() if one.is_part else part
+        _go_back(calls, one.maker, one.shape, one.features, way, number, depth + 1)
+    if not inputs:
+        size = math.prod(shape) if size % features else size
+        way.sources[part, maker, size, features] = size // features, features
+
+
+def _inputs(calls: _Calls, maker: int, features: int, way: _Way) -> list[_Input]:
+    """What a call makes its rows of, if a layer could come before it; else nothing."""
+    call = calls.operator.get(maker)
+    makers = calls.takes(maker) if call is not None else ()
+    if call is None or not makers or max(makers) >= maker or not call.shapes or not call.shapes[0]:
+        return []
+    first = _Input(makers[0], tuple(call.shapes[0]), features)
+    return _inputs_of(call, makers, first, maker, way)
+
+
+def _inputs_of(call: Call, makers: tuple[int, ...], first: _Input, maker: int, way: _Way) -> list[_Input]:
+    name, features, given = base_name(call.name), first.features, [tuple(shape) for shape in call.shapes if shape]
+    if name in GATHERS and features in first.shape and not _repeats_features(call, features):
+        way.gathers[maker] = features
+        return [first]
+    if name in _COPIES or (name in _SCALES and len(makers) == 1):
+        way.others.add(maker)
+        return [first]
+    if len(given) != len(makers):
+        return []
+    if name in SUMS and all(features in shape for shape in given):
+        way.sums[maker] = features
+        return [_Input(one, shape, features) for one, shape in zip(makers, given, strict=True)]
+    if name == "cat" and (sizes := _side_by_side(call, given, features)):
+        way.others.add(maker)
+        return [_Input(*one, is_part=True) for one in zip(makers, given, sizes, strict=True)]
+    return []
+
+
+def _repeats_features(call: Call, features: int) -> bool:
+    """Whether it makes so many features of fewer: that is no copy of rows."""
+    times, given = parse_numbers(call.argument(1)), call.shapes[0]
+    padded = (1,) * (len(times) - len(given)) + tuple(given)
+    is_repeat = base_name(call.name) == "repeat"
+    return is_repeat and any(k > 1 and k * have == features for k, have in zip(times, padded, strict=False))
+
+
+def _side_by_side(call: Call, shapes: list[Shape], features: int) -> tuple[int, ...]:
+    """The features of each tensor that is put side by side with the others; empty if they are put below each other."""
+    axis = parse_numbers(call.argument(1))
+    if len(axis) != 1 or not shapes or not -len(shapes[0]) <= axis[0] < len(shapes[0]):
+        return ()
+    if any(len(one) != len(shapes[0]) for one in shapes):
+        return ()
+    sizes = tuple(one[axis[0]] for one in shapes)
+    return sizes if sum(sizes) == features and all(sizes) else ()

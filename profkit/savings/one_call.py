@@ -1,0 +1,129 @@
+"""Many calls with equal operators become few: each operator's own work stays, what a call costs is paid less often.
+
+The host: dispatch goes, and Python between the operators, as long as it is short. The rest of an operator's time is its
+work, but for the weights of a product: of few rows, most of its time is reading them, and one call reads them once.
+With a device the host only launches, so all of its time is the price of a call; a kernel below half of its roofline
+does not fill the device, and takes as long for more rows until it would reach that half (the model of
+`profkit.savings.larger_batch`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.derive.facts import Facts, derived_once
+from profkit.patterns.calls import Call, by_call
+from profkit.patterns.loops.accesses import MAX_GAP_NS
+from profkit.patterns.program import backward_of, length_ns, program_operators, spent_ns, works_under
+from profkit.savings.cost_models.roofline import product_of
+from profkit.savings.edits import Edit, combine, shrink_spans, shrink_work
+from profkit.savings.larger_batch import usual_ns
+from profkit.savings.pricing import memory_bytes_per_ns
+from profkit.savings.roofline.launches import least_of_work, usual_of_work
+from profkit.trace.events import Category, Int64s, Rows
+from profkit.trace.statistics import among, distinct_rows
+
+_LEAST_RATE = 50e9
+"""Floating-point operations per second that a core with AVX2 does at least: products of few rows show less."""
+_CALL_NS = 20_000
+"""An operator costs the host 5 to 20 µs whatever its size, here in C++ and with the recording's part."""
+_LONGER_CALLS_NS = {"aten::mkldnn_convolution": 40_000, "aten::convolution_backward": 90_000}
+"""oneDNN lays out image, weight and result anew in each call (measured for `profkit.savings.larger_batch`)."""
+_FEW = 4
+"""A product with so many times fewer rows than its weights mostly reads these."""
+_ITEM_BYTES = 4
+"""Of an element of a product: float32, PyTorch's default."""
+_UNCERTAINTY = 0.3
+"""Larger tensors may leave the cache, and more threads may share them."""
+
+
+def join_calls(facts: Facts, rows: Rows, kept: float) -> Edit:
+    """The program's operators ``rows``, of the measured steps, and their backward nodes: of the price of their calls
+    the share ``kept`` stays."""
+    nodes = with_accumulation(facts, backward_of(facts, rows))
+    every = all_nodes(facts)
+    edits = [_join(facts, mine, of, kept) for mine, of in ((rows, program_operators(facts)), (nodes, every))]
+    edits.append(_fill(facts, np.concatenate([rows, nodes]), kept))
+    return combine(edits)
+
+
+def all_nodes(facts: Facts) -> Rows:
+    """The backward nodes of the measured steps."""
+    return facts.measured_rows(facts.tree.outermost(facts.lines.backward))
+
+
+def with_accumulation(facts: Facts, nodes: Rows) -> Rows:
+    """These backward nodes of the measured steps, each with the accumulations of gradients that follow it."""
+    everything = all_nodes(facts)
+    follows = facts.trace.where_name(lambda name: "AccumulateGrad" in name)[everything]
+    mine = among(everything, nodes)
+    leader = np.maximum.accumulate(np.where(follows, 0, np.arange(len(everything))))
+    return everything[mine[leader]] if everything.size else everything
+
+
+def _join(facts: Facts, rows: Rows, of: Rows, kept: float) -> Edit:
+    """One stretch for each run of these operators with none of the others ``of`` between them."""
+    if not rows.size:
+        return Edit()
+    first, last = runs_of(facts, rows, of)
+    start, end = facts.trace.events.start_ns[rows[first]], facts.tree.end_ns[rows[last]]
+    staying = np.minimum(_work_ns(facts)[rows], spent_ns(facts, rows)) + _long_gaps_ns(facts, rows, first)
+    stays, length = np.add.reduceat(staying, first), length_ns(facts, start, end)
+    return shrink_spans(start, end, (stays + (length - stays) * kept).astype(np.int64), _UNCERTAINTY)
+
+
+def _long_gaps_ns(facts: Facts, rows: Rows, first: Int64s) -> Int64s:
+    """The time before each operator since the last one of its run, if that is usually too long for Python to call it:
+    then it is other work."""
+    gap, names = np.zeros(len(rows), dtype=np.int64), facts.trace.events.name_code[rows]
+    gap[1:] = length_ns(facts, facts.tree.end_ns[rows[:-1]], facts.trace.events.start_ns[rows[1:]])
+    gap[first] = 0
+    _, kind = distinct_rows(names, np.roll(names, 1))
+    longer = np.bincount(kind, gap > MAX_GAP_NS) * 2 > np.bincount(kind)
+    return np.where(longer[kind], gap, 0)
+
+
+def runs_of(facts: Facts, rows: Rows, of: Rows) -> tuple[Int64s, Int64s]:
+    """The first and the last place in ``rows`` of each run of them in a step, without others ``of`` between."""
+    place, step = np.searchsorted(of, rows), facts.steps.index_of(facts.trace.events.start_ns[rows])
+    first = np.concatenate([[0], np.flatnonzero((np.diff(place) != 1) | (np.diff(step) != 0)) + 1])
+    return first, np.concatenate([first[1:], [len(rows)]]) - 1
+
+
+@derived_once
+def _work_ns(facts: Facts) -> Int64s:
+    """Per event the time that what it computes and moves takes, with all below it; 0 where a device does that."""
+    events = facts.trace.events
+    total = np.zeros(len(events), dtype=np.int64)
+    if facts.device.present:
+        return total
+    rows = np.flatnonzero((events.category == Category.OPERATOR) & facts.measured)
+    took = facts.tree.self_ns(events)[rows].astype(np.float64)
+    usual = np.maximum(usual_ns(facts, rows, took), 1)
+    operations, weights = by_call(facts, rows, _product, of=float).reshape(-1, 2).T
+    call_ns = np.array([_LONGER_CALLS_NS.get(name, _CALL_NS) for name in facts.trace.names])[events.name_code[rows]]
+    best = float((operations / usual).max(initial=0.0)) * 1e9
+    computing = operations / max(best, _LEAST_RATE) * 1e9
+    reading = weights * _ITEM_BYTES / memory_bytes_per_ns(facts)
+    share = np.clip(np.maximum(computing, usual - call_ns - reading) / usual, 0, 1)
+    total[rows] = (took * share).astype(np.int64)
+    return facts.tree.total_under(total)
+
+
+def _product(call: Call) -> tuple[float, float]:
+    """The operations of a product of matrices, and the elements of its weights if it has few rows; else zeros."""
+    product = product_of(call.name, call.dims)
+    if product is None:
+        return 0.0, 0.0
+    is_few = product.batch == 1 and _FEW * product.rows <= min(product.inner, product.columns)
+    return product.operations, float(product.inner * product.columns * is_few)
+
+
+def _fill(facts: Facts, rows: Rows, kept: float) -> Edit:
+    """On a device: kernels that did not fill it take less time in all."""
+    if not facts.device.present:
+        return Edit()
+    work, took = works_under(facts, facts.trace.mask_of(rows)), facts.trace.events.duration_ns
+    least, usual = least_of_work(facts)[work], usual_of_work(facts)[work]
+    reached = np.nan_to_num(least / np.maximum(took[work], 1) / usual, nan=1.0)
+    return shrink_work(work, (np.clip(reached, kept, 1.0) * took[work]).astype(np.int64), _UNCERTAINTY)

@@ -1,0 +1,216 @@
+"""Calls on few rows that could be one: reported where none needs another's result, or few levels of them do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profkit.core.marks import CALL_MARK
+from profkit.findings.values import Kind
+from profkit.rules.base import Need, Suspicion, missing_needs
+from profkit.rules.unbatched_calls import unbatched_calls
+from profkit.run.directory import CallSite, DataFlow, Run
+from profkit.savings.simulate import predict_saving
+from tests.traces import annotation, facts_of, mark, op, step
+
+Json = dict[str, Any]
+HEAD = CallSite("tags.py", 6, "Tagger.forward", "for word in words:")
+CALL = CallSite("tags.py", 7, "Tagger.forward", "parts.append(self.encoder(word))")
+FED_BACK = CallSite("tags.py", 7, "Tagger.forward", "state = self.cell(state)")
+LINEAR = {"dims": [[4, 8], [8, 8], [8]], "types": ["float"] * 3}
+APART = tuple((-10 - turn, -1, -2) for turn in range(8))
+IN_TURN = tuple((turn - 1 if turn else -10, -1, -2) for turn in range(8))
+
+
+def find(facts) -> list[Suspicion]:
+    return list(unbatched_calls.check(facts))
+
+
+def recording(
+    takes: tuple[tuple[int, ...], ...] | None = APART,
+    *,
+    call: CallSite = CALL,
+    calls: int = 8,
+    shapes: list[Any] | None = None,
+    within: tuple[str, ...] = (),
+    **flow: Any,
+) -> Any:
+    """A located step and two measured ones of 200 µs: calls of 6 µs with 4 µs of Python after each. ``within`` are
+    further operators of 1 µs in each call."""
+    events: list[Json] = []
+    for i in range(3):
+        at = 200.0 * i
+        events.append(step(i, at, 200))
+        for turn in range(calls):
+            start, is_marked = at + 10 + 10 * turn, i == 0
+            given = shapes[turn] if shapes else LINEAR["dims"]
+            if is_marked:
+                events += [mark(0, start - 1.4, 0.2), mark(1, start - 1, 8)]
+                events.append(annotation(f"{CALL_MARK}{turn}", start - 0.5, 7.2))
+            events.append(op("aten::linear", start, 6 - len(within), dims=given, types=LINEAR["types"]))
+            for k, name in enumerate(within):
+                events.append(op(name, start + 6 - len(within) + k, 1, concrete=["", "", "", "", "", "True"]))
+    run = None if takes is None else Run(flow=DataFlow(takes, **flow))
+    return facts_of(events, callsites=(HEAD, call), run=run)
+
+
+def test_calls_that_take_nothing_of_each_other_are_reported_on_their_line():
+    (found,) = find(recording())
+    assert found.location is not None
+    assert (found.location.line, [place.line for place in found.also]) == (7, [6])
+    assert found.message == "8 equal calls a step, each on 4 rows, could be one: none needs another's result."
+    assert found.evidence == {"calls": 8, "rows_per_call": 4, "calls_left": 1, "operators_per_call": 1}
+    assert (found.kind, found.confidence) == (None, 0.85)
+
+
+def test_the_saving_is_the_price_of_all_calls_but_one():
+    """From the first operator to the last 76 µs, of which an eighth stays: no operator takes longer than a call."""
+    facts = recording()
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(76 * 7 / 8 / 200, abs=2e-3)
+
+
+def test_a_recurrence_is_silent():
+    assert find(recording(IN_TURN, call=FED_BACK)) == []
+
+
+def test_the_data_flow_counts_more_than_the_text():
+    """The line looks like a loop over words, but each call takes what the one before wrote."""
+    assert find(recording(IN_TURN)) == []
+
+
+def test_two_chains_of_four_are_silent_and_four_of_two_are_reported_by_level():
+    of_four = tuple((turn - 2 if turn > 1 else -10 - turn, -1, -2) for turn in range(8))
+    of_two = tuple((turn - 4 if turn > 3 else -10 - turn, -1, -2) for turn in range(8))
+    assert find(recording(of_four)) == []
+    (found,) = find(recording(of_two))
+    assert found.evidence["calls_left"] == 2
+    assert (
+        found.message == "8 equal calls a step, each on 4 rows, could be 2: no more of them need to follow one another."
+    )
+
+
+def test_calls_with_weights_of_their_own_are_another_fault():
+    assert find(recording(tuple((-1, -10 - turn, -30 - turn) for turn in range(8)))) == []
+
+
+def test_products_of_what_a_call_has_made_need_no_weights():
+    """Attention within each call: the product of its own queries and keys, after a layer that all calls share."""
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 200.0 * i, 200))
+        for turn in range(8):
+            start = 200.0 * i + 10 + 20 * turn
+            if i == 0:
+                events += [mark(0, start - 1.4, 0.2), mark(1, start - 1, 18)]
+                events += [annotation(f"{CALL_MARK}{2 * turn + k}", start - 0.5 + 8 * k, 7.2) for k in range(2)]
+            events += [op("aten::linear", start, 6, **LINEAR), op("aten::matmul", start + 8, 6, dims=[[4, 8], [8, 4]])]
+    own = tuple(taken for turn in range(8) for taken in ((-10 - turn, -1, -2), (2 * turn, 2 * turn)))
+    others = tuple(taken for turn in range(8) for taken in ((-10 - turn, -1, -2), (2 * turn, -40 - turn)))
+    assert len(find(facts_of(events, callsites=(HEAD, CALL), run=Run(flow=DataFlow(own))))) == 1
+    assert find(facts_of(events, callsites=(HEAD, CALL), run=Run(flow=DataFlow(others)))) == []
+
+
+def test_weights_that_the_step_has_made_are_stacked():
+    """Between two calls an event-less one makes the weights of the next, as an inner optimisation does."""
+    takes = tuple(taken for turn in range(8) for taken in ((-1,), (-10, 2 * turn, 2 * turn)))
+    (found,) = find(recording(takes, unmarked=tuple(range(0, 16, 2))))
+    assert found.evidence["calls_left"] == 1
+    assert "weights of its own" in found.fix
+
+
+def test_calls_on_tensors_of_different_shapes_are_silent():
+    shapes = [[[4 + turn, 8], [8, 8], [8]] for turn in range(8)]
+    assert find(recording(shapes=shapes)) == []
+
+
+@pytest.mark.parametrize(("calls", "reported"), [(4, True), (3, False)])
+def test_it_fires_from_four_calls_on(calls: int, reported: bool):
+    assert bool(find(recording(APART[:calls], calls=calls))) is reported
+
+
+def test_batch_norm_in_training_makes_it_another_computation():
+    (found,) = find(recording(within=("aten::batch_norm",)))
+    assert found.kind is Kind.OPPORTUNITY
+    assert "changes the numbers" in found.fix
+
+
+def test_calls_that_go_on_by_a_number_python_read_need_their_source():
+    """The numbers in the trace leave out the reads, which have no event."""
+    takes = tuple(taken for turn in range(8) for taken in ((-10 - turn, -1, -2), (2 * turn,)))
+    reads = tuple(range(1, 16, 2))
+    assert find(recording(takes, call=FED_BACK, unmarked=reads, reads=reads)) == []
+    (found,) = find(recording(takes, unmarked=reads, reads=reads))
+    assert found.confidence == 0.7
+
+
+@pytest.mark.parametrize("flow", [{"takes": None}, {"gaps": (3,)}])
+def test_without_the_data_flow_the_source_has_to_show_it(flow: dict[str, Any]):
+    (found,) = find(recording(**flow))
+    assert found.confidence == 0.7
+    assert find(recording(call=FED_BACK, **flow)) == []
+
+
+@pytest.mark.parametrize(("behind", "left"), [((0, 1, 2, 3, 4, 5, 6), 0), ((1, 3, 5), 0), ((3,), 2), ((), 1)])
+def test_calls_with_a_backward_pass_between_them_save_memory(behind: tuple[int, ...], left: int):
+    """It has no event of its own in the trace, and comes behind these calls. Without it one call is left."""
+    takes, passes = list[tuple[int, ...]](), list[int]()
+    for turn in range(8):
+        takes.append((-10 - turn, -1, -2))
+        if turn in behind:
+            passes.append(len(takes))
+            takes.append((len(takes) - 1,))
+    found = find(recording(tuple(takes), unmarked=tuple(passes), backward=tuple(passes)))
+    assert [one.evidence["calls_left"] for one in found] == [left] * bool(left)
+
+
+def test_by_the_source_no_backward_pass_may_lie_between_the_calls():
+    node = op("autograd::engine::evaluate_function: AddmmBackward0", 28, 0.5)
+    for events in ([], [node]):
+        facts = facts_of([*events, *located_calls()], callsites=(HEAD, CALL))
+        assert bool(find(facts)) is not bool(events)
+
+
+def test_calls_of_one_line_on_other_shapes_are_one_finding():
+    """As in a tree, whose nodes have more or fewer children."""
+    shapes = [[[4 + turn % 2, 8], [8, 8], [8]] for turn in range(16)]
+    takes = tuple((-10 - turn, -1, -2) for turn in range(16))
+    (found,) = find(recording(takes, calls=16, shapes=shapes))
+    assert (found.count, found.evidence["calls_left"]) == (16, 2)
+    assert found.message.startswith("16 calls a step, each on at most 5 rows, could be 2: ")
+
+
+def located_calls() -> list[Json]:
+    events: list[Json] = []
+    for i in range(2):
+        events.append(step(i, 200.0 * i, 200))
+        for turn in range(8):
+            start = 200.0 * i + 10 + 10 * turn
+            if i == 0:
+                events += [mark(0, start - 1.4, 0.2), mark(1, start - 1, 8)]
+                events.append(annotation(f"{CALL_MARK}{turn}", start - 0.5, 7.2))
+            events.append(op("aten::linear", start, 6, **LINEAR))
+    return events
+
+
+def test_the_work_of_large_calls_stays():
+    """Each takes 100 µs, of which 20 are the price of a call, and Python 10: with many rows that is all."""
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 1000.0 * i, 1000))
+        for turn in range(8):
+            start = 1000.0 * i + 10 + 110 * turn
+            if i == 0:
+                events += [mark(0, start - 1.4, 0.2), mark(1, start - 1, 102)]
+                events.append(annotation(f"{CALL_MARK}{turn}", start - 0.5, 101))
+            events.append(op("aten::linear", start, 100, dims=[[4096, 8], [8, 8], [8]], types=LINEAR["types"]))
+    facts = facts_of(events, callsites=(HEAD, CALL), run=Run(flow=DataFlow(APART)))
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(
+        (8 * 20 + 7 * 10) * 7 / 8 / 1000, abs=2e-3
+    )
+
+
+def test_without_marked_lines_it_does_not_look():
+    assert missing_needs(facts_of([step(0, 0, 100), op("aten::linear", 10, 5, **LINEAR)]), unbatched_calls.needs) == [
+        Need.LINES
+    ]
