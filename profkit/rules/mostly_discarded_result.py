@@ -124,8 +124,8 @@ def _describe(parts: list[UsedPart], largest: UsedPart, count: int, part: str) -
 def _advise(parts: list[UsedPart]) -> str:
     if any(part.is_before for part in parts):
         return (
-            "Slice first: the layers on these lines work on each position alone, so give them the positions that are "
-            "read later (`layer(x[:, -n:])`) instead of slicing what comes out."
+            "Slice first: the layers on these lines work on each position alone. Give them the positions that are read "
+            "later (`layer(x[:, -n:])`) instead of slicing what comes out."
         )
     return (
         "Slice before computing: take what goes in (`table[:length]`) instead of what comes out. Where a tensor "

@@ -40,6 +40,7 @@ from profkit.collect.tensors.askers import asking
 from profkit.collect.tensors.call_budget import NOTICED, CallBudget
 from profkit.collect.tensors.identities import Identities, Identity, Memory, is_plain
 from profkit.collect.tensors.sampling import PASSED_NS, CallSampling
+from profkit.collect.tensors.unread import UnreadResults
 from profkit.collect.tensors.zeroed import ZeroedResults
 from profkit.core.marks import CALL_MARK
 from profkit.run.directory import Recomputation
@@ -140,7 +141,7 @@ class CallWatch(overrides.TorchFunctionMode):
         self._known: dict[Hashable, _Call] = {}
         self._makers: dict[Identity, _Call] = {}
         self._calls = []
-        self._zeroed = ZeroedResults()
+        self._zeroed, self._unread = ZeroedResults(), UnreadResults()
 
     @property
     def is_installed(self) -> bool:
@@ -166,7 +167,8 @@ class CallWatch(overrides.TorchFunctionMode):
         self._conclude()
         if self._step == 0:
             if self.found is not None and not self.sampling.is_on and not cuda_is_used():
-                self.found = replace(self.found, zeroed=self._zeroed.conclude(self._users_of))
+                zeroed, unread = self._zeroed.conclude(self._users_of), self._unread.conclude()
+                self.found = replace(self.found, zeroed=zeroed, unread=unread)
             self._step, self._begun_ns = 1, self.budget.all_ns
         else:
             self.stop()
@@ -335,8 +337,11 @@ class CallWatch(overrides.TorchFunctionMode):
         call = self._recognise(function, name, arguments, named, given)
         for maker in makers:
             maker.users.append(call)
-        if call is not None and self._step == 0:
-            self._zeroed.note(call.number, name, given, self._number_of_maker)
+        if self._step == 0:
+            number = None if call is None else call.number
+            self._unread.take(number, name, map(self._identities.memory_of, given))
+            if call is not None:
+                self._zeroed.note(call.number, name, given, self._number_of_maker)
         random = _random_state() if call is not None and call.first is not None else None
         return _Open(call, given, [tensor._version for tensor in given], random)
 
@@ -400,6 +405,8 @@ class CallWatch(overrides.TorchFunctionMode):
             self._give_values(call, made)
             if self._step == 0:
                 self._zeroed.note_results(call.number, made)
+                shapes = [tuple(tensor.shape) for tensor in made]
+                self._unread.make(call.number, [memory for memory, _ in call.made], shapes, bool(written))
 
     def _give_values(self, call: _Call, made: list[Tensor]) -> None:
         first = call.first
