@@ -59,7 +59,7 @@ class UsedPart(Struct, frozen=True):
     @property
     def is_before(self) -> bool:
         """Whether what it makes goes into another operator before it is sliced."""
-        return self.rows[-1] != self.last[-1]
+        return bool(self.rows[-1] != self.last[-1])
 
 
 class SortedHead(Struct, frozen=True):
