@@ -28,7 +28,7 @@ import numpy as np
 
 from profkit.patterns import times_per_step
 from profkit.patterns.step_calls import first_seen
-from profkit.patterns.used_parts import SortedHead, cut_by_line, makers_and_cuts, rows_of_cuts, sorted_heads
+from profkit.patterns.used.parts import SortedHead, cut_by_line, makers_and_cuts, rows_of_cuts, sorted_heads
 from profkit.rules.base import LOW_FROM, Facts, Kind, Need, Suspicion, Suspicions, format_count, pick_form, rule
 from profkit.savings import take_less
 from profkit.trace import Rows

@@ -277,17 +277,27 @@ class ZeroedResult(Struct, frozen=True):
     zero: float
 
 
+class UnreadResult(Struct, frozen=True):
+    """Calls whose results nothing reads, by the numbers of their events in the located step: the last one's, of the
+    ``shape``, is taken by no call and thrown away, and those of the others go into it alone."""
+
+    calls: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
 class Recomputation(Struct, frozen=True):
     """Calls of PyTorch whose result existed already, by the numbers of their events in the located step. ``again``
     repeats another call of that step, given with its number; ``each_step`` is repeated by the next step. The inputs
     have not changed in between, the calls draw no random numbers, and nothing writes to their results. ``looked_at``
     is the number of the step's calls that the watch looked at: of many it samples some; 0 if unknown. ``zeroed`` are
-    results that are multiplied by zeros; None if not looked at: the watch must see the whole step, on the host."""
+    results that are multiplied by zeros, ``unread`` those that nothing reads; None if not looked at: the watch must see
+    the whole step, on the host."""
 
     again: tuple[tuple[int, int], ...] = ()
     each_step: tuple[int, ...] = ()
     looked_at: int = 0
     zeroed: tuple[ZeroedResult, ...] | None = None
+    unread: tuple[UnreadResult, ...] | None = None
 
 
 class DataFlow(Struct, frozen=True):

@@ -467,3 +467,159 @@ def particles(train: int, other: int, atoms: int = 5) -> Write:
             np.save(folder / f"edges_{split}_springs{atoms}.npy", joined)
 
     return write
+
+
+def sessions(*files: str, count: int, items: int) -> Write:
+    """What visitors of a shop looked at: session, item and time, with a head; every item occurs."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, name in enumerate(files):
+            random = np.random.default_rng(number)
+            lengths = random.integers(2, 12, count)
+            session = np.arange(count).repeat(lengths)
+            seen = random.integers(0, items, len(session))
+            seen[:items] = np.arange(items)[: len(seen)] if number == 0 else seen[:items]
+            rows = zip(session.tolist(), seen.tolist(), range(len(session)), strict=True)
+            lines = "".join(f"{at},{item},{time}\n" for at, item, time in rows)
+            (folder / name).write_text("SessionID,ItemID,Time\n" + lines)
+
+    return write
+
+
+def walkers(*folders: str, frames: int, together: int = 5) -> Write:
+    """Social GAN's tables of people who cross a square: frame, person, and the two coordinates, parted by tabs."""
+
+    def write(folder: Path) -> None:
+        random = np.random.default_rng(0)
+        for name in folders:
+            (folder / name).mkdir(parents=True)
+            places = random.uniform(0, 10, (together, 2))
+            speeds = random.normal(0, 0.3, (together, 2))
+            lines = []
+            for frame in range(frames):
+                speeds += random.normal(0, 0.05, speeds.shape)
+                places += speeds
+                for person, (x, y) in enumerate(places.tolist()):
+                    number = frame // 60 * together + person
+                    lines.append(f"{frame * 10}\t{number}\t{x:.3f}\t{y:.3f}\n")
+            (folder / name / "square.txt").write_text("".join(lines))
+
+    return write
+
+
+def graph_texts(name: str, count: int, nodes: tuple[int, int] = (10, 30)) -> Write:
+    """Many small rings with chords, as powerful-gnns reads them: a line for each node, with label and neighbours."""
+
+    def write(folder: Path) -> None:
+        (folder / name).mkdir(parents=True)
+        random = np.random.default_rng(0)
+        lines = [str(count)]
+        for graph in range(count):
+            size = int(random.integers(*nodes))
+            lines.append(f"{size} {graph % 2}")
+            for node in range(size):
+                near = sorted({(node - 1) % size, (node + 1) % size, (node + size // 2) % size} - {node})
+                lines.append(" ".join(map(str, (int(random.integers(0, 5)), len(near), *near))))
+        (folder / name / f"{name}.txt").write_text("\n".join(lines) + "\n")
+
+    return write
+
+
+def views(count: int, size: int) -> Write:
+    """NeRF's synthetic scenes: pictures with a transparent ground, and where the camera stood."""
+
+    def write(folder: Path) -> None:
+        from PIL import Image
+
+        folder.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(0)
+        for split, number in (("train", count), ("val", 2), ("test", 2)):
+            (folder / split).mkdir()
+            frames = []
+            for at in range(number):
+                image = random.integers(0, 256, (size, size, 4), dtype=np.uint8)
+                Image.fromarray(image).save(folder / split / f"r_{at}.png")
+                angle = 2 * np.pi * at / number
+                place = [[np.cos(angle), 0, np.sin(angle), 4 * np.sin(angle)], [0, 1, 0, 0.5]]
+                place += [[-np.sin(angle), 0, np.cos(angle), 4 * np.cos(angle)], [0, 0, 0, 1]]
+                frames.append({"file_path": f"./{split}/r_{at}", "transform_matrix": np.array(place).tolist()})
+            text = json.dumps({"camera_angle_x": 0.69, "frames": frames})
+            (folder / f"transforms_{split}.json").write_text(text)
+
+    return write
+
+
+def traffic(nodes: int, train: int, other: int, steps: int = 12) -> Write:
+    """DCRNN's speeds on roads: windows of two channels and what follows them, who is near whom, and the settings."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(0)
+        for split, count in (("train", train), ("val", other), ("test", other)):
+            shape = (count, steps, nodes, 2)
+            np.savez(folder / f"{split}.npz", x=random.uniform(20, 70, shape), y=random.uniform(20, 70, shape))
+        near = (random.random((nodes, nodes)) < 0.08).astype(np.float32) + np.eye(nodes, dtype=np.float32)
+        (folder / "adj_mx.pkl").write_bytes(pickle.dumps(([], {}, near)))
+        model = {"cl_decay_steps": 2000, "filter_type": "dual_random_walk", "horizon": steps, "input_dim": 2}
+        model |= {"max_diffusion_step": 2, "num_nodes": nodes, "num_rnn_layers": 2, "output_dim": 1}
+        model |= {"rnn_units": 32, "seq_len": steps, "use_curriculum_learning": True}
+        settings = {
+            "base_dir": "data/model",
+            "log_level": "INFO",
+            "data": {"batch_size": 32, "test_batch_size": 32, "dataset_dir": f"data/{folder.name}"}
+            | {"graph_pkl_filename": f"data/{folder.name}/adj_mx.pkl"},
+            "model": model,
+            "train": {"base_lr": 0.01, "epochs": 1, "epsilon": 1e-3, "lr_decay_ratio": 0.1, "max_grad_norm": 5}
+            | {"patience": 50, "steps": [20, 30], "test_every_n_epochs": 10, "dropout": 0, "epoch": 0},
+        }
+        (folder / "settings.yaml").write_text(json.dumps(settings))  # JSON is YAML
+
+    return write
+
+
+def drives(count: int, length: int) -> Write:
+    """Rollouts of a racing car as world-models keeps them: pictures, actions, rewards and ends, a file for each."""
+
+    def write(folder: Path) -> None:
+        (folder / "thread_0").mkdir(parents=True)
+        random = np.random.default_rng(0)
+        for number in range(count):
+            np.savez(
+                folder / "thread_0" / f"rollout_{number}.npz",
+                observations=random.integers(0, 256, (length, 64, 64, 3), dtype=np.uint8),
+                actions=random.uniform(-1, 1, (length, 3)),
+                rewards=random.uniform(-1, 1, length),
+                terminals=np.zeros(length, dtype=bool),
+            )
+
+    return write
+
+
+def autoencoder(latent: int = 32) -> Write:
+    """A checkpoint of world-models' autoencoder that nobody trained."""
+
+    def write(folder: Path) -> None:
+        import torch
+        from torch import nn
+
+        torch.manual_seed(0)
+        folder.mkdir(parents=True)
+        state: dict[str, torch.Tensor] = {}
+        for name, module in {
+            "encoder.conv1": nn.Conv2d(3, 32, 4),
+            "encoder.conv2": nn.Conv2d(32, 64, 4),
+            "encoder.conv3": nn.Conv2d(64, 128, 4),
+            "encoder.conv4": nn.Conv2d(128, 256, 4),
+            "encoder.fc_mu": nn.Linear(1024, latent),
+            "encoder.fc_logsigma": nn.Linear(1024, latent),
+            "decoder.fc1": nn.Linear(latent, 1024),
+            "decoder.deconv1": nn.ConvTranspose2d(1024, 128, 5),
+            "decoder.deconv2": nn.ConvTranspose2d(128, 64, 5),
+            "decoder.deconv3": nn.ConvTranspose2d(64, 32, 6),
+            "decoder.deconv4": nn.ConvTranspose2d(32, 3, 6),
+        }.items():
+            state |= {f"{name}.{key}": value for key, value in module.state_dict().items()}
+        torch.save({"epoch": 0, "precision": 0.0, "state_dict": state}, folder / "best.tar")
+
+    return write

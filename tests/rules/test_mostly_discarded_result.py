@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from profkit.findings.values import Kind
-from profkit.patterns.used_parts import mostly_unused
+from profkit.patterns.used.parts import mostly_unused
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.mostly_discarded_result import mostly_discarded_result
 from profkit.run.directory import CallSite
 from profkit.savings.simulate import predict_saving
-from tests.traces import facts_of, mark, op, step
+from tests.traces import facts_of, mark, memory, op, step
 
 Json = dict[str, Any]
 WHOLE = [64, 32, 64]
@@ -205,3 +205,138 @@ def test_a_product_that_something_else_reads_too_is_silent():
     product = tensor_op("mm", 10, 60, [512, 64], [64, 512])
     diagonal = tensor_op("diagonal", 100, 2, SQUARE, [], [], [], concrete=["", "0", "0", "1"])
     assert find(facts_of(steps_of(product, diagonal, tensor_op("logsumexp", 104, 20, SQUARE)))) == []
+
+
+LAYER = [64, 32, 128]
+"""What a linear layer makes of WHOLE: 262,144 elements."""
+
+
+def conv(at: float, duration: float, given: list[int], channels: int, kernel: int = 1, padding: int = 0) -> Json:
+    """A convolution over `kernel` positions."""
+    weight = [channels, given[1], kernel]
+    values = ["", "", "", "[1]", f"[{padding}]", "[1]", "1"]
+    return tensor_op("conv1d", at, duration, given, weight, *[[]] * 5, concrete=values)
+
+
+def linear(at: float, duration: float, given: list[int], to: int) -> Json:
+    return tensor_op("linear", at, duration, given, [to, given[-1]], [to])
+
+
+def used_of(*events: Json) -> list[tuple[float, int]]:
+    """The used share and the duration of each operator of a step that makes too much."""
+    facts = facts_of(steps_of(*events))
+    rows = {(part.used, int(row)) for part in mostly_unused(facts) for row in part.rows}
+    end_ns, start_ns = facts.tree.end_ns, facts.trace.events.start_ns
+    return sorted({(used, int(end_ns[row] - start_ns[row]) // 1000) for used, row in rows})
+
+
+def test_what_layers_before_the_cut_one_make_is_not_needed_either():
+    """A layer, an activation, a layer of another width, and a slice of the positions."""
+    events = linear(10, 20, WHOLE, 128), tensor_op("relu", 32, 10, LAYER), linear(44, 30, LAYER, 64)
+    assert used_of(*events, cut(80, 1, 24, 32)) == [(0.25, 10), (0.25, 20), (0.25, 30)]
+
+
+def test_the_last_position_of_the_last_layer_is_left_to_discarded_logits():
+    events = linear(10, 20, WHOLE, 128), tensor_op("relu", 32, 10, LAYER), linear(44, 30, LAYER, 64)
+    assert used_of(*events, cut(80, 1, -1, 32, name="select")) == [(1 / 32, 10), (1 / 32, 20)]
+
+
+def test_skip_connections_are_walked_through_with_the_share_of_each():
+    """Each of three layers gives its last positions to a sum, of which the last 8 are read."""
+    x, y, z = [4, 64, 1024], [4, 64, 896], [4, 64, 768]
+    events = [
+        conv(10, 9, [4, 32, 1024], 64),
+        cut(20, 2, -896, int(END), x),
+        conv(23, 8, [4, 32, 896], 64),
+        tensor_op("add", 32, 3, y, y, []),
+        cut(36, 2, -768, int(END), y),
+        conv(39, 7, [4, 32, 768], 64),
+        tensor_op("add", 47, 4, z, z, []),
+        tensor_op("relu", 52, 5, z),
+        conv(58, 6, z, 128),
+        cut(66, 2, -8, int(END), [4, 128, 768]),
+    ]
+    found = used_of(*events)
+    assert [took for _, took in found] == [9, 3, 8, 4, 5, 6, 7]
+    assert found[0][0] == pytest.approx(8 / 1024)
+    assert found[-1][0] == pytest.approx(8 / 768)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        pytest.param([tensor_op("sum", 34, 4, LAYER)], id="something else reads it whole"),
+        pytest.param([tensor_op("softmax", 34, 4, LAYER)], id="its positions depend on others"),
+        pytest.param([tensor_op("slice", 34, 1, LAYER, [], [], [], [])], id="a slice of it is read besides"),
+    ],
+)
+def test_a_layer_whose_result_is_needed_whole_is_not_walked_over(between):
+    events = linear(10, 20, WHOLE, 128), *between, linear(44, 30, LAYER, 64)
+    assert used_of(*events, cut(80, 1, 24, 32)) == [(0.25, 30)]
+
+
+def test_a_cut_along_the_features_ends_at_the_layer_that_mixes_them():
+    events = linear(10, 20, WHOLE, 128), tensor_op("relu", 32, 10, LAYER), linear(44, 30, LAYER, 64)
+    assert used_of(*events, cut(80, 2, 0, 16)) == [(0.25, 30)]
+
+
+def test_a_convolution_over_neighbours_needs_more_than_the_part():
+    given = [4, 32, 1024]
+    wide = conv(44, 30, [4, 64, 1024], 64, kernel=3, padding=1)
+    assert used_of(conv(10, 20, given, 64), wide, cut(80, 2, 0, 128, [4, 64, 1024])) == []
+
+
+def test_random_numbers_and_writing_in_place_end_the_walk():
+    first, last = linear(10, 20, WHOLE, 128), linear(44, 30, LAYER, 64)
+    for name in ("dropout", "relu_"):
+        assert used_of(first, tensor_op(name, 32, 10, LAYER), last, cut(80, 1, 24, 32)) == [(0.25, 30)]
+
+
+TABLE = [64, 4096]
+"""262,144 numbers, a mebibyte."""
+
+
+def picked(at: float, size_bytes: int, *, freed: float = 90, name: str = "index") -> tuple[Json, ...]:
+    """An indexing whose result takes that much memory until it is freed, and another piece for the time it runs."""
+    made = memory(at + 1, size_bytes, 1), memory(freed, -size_bytes, 1)
+    return (*made, memory(at + 1.2, 4096, 2), memory(at + 1.6, -4096, 2), tensor_op(name, at, 2, TABLE, []))
+
+
+def steps_picking(*events: Json) -> list[Json]:
+    return steps_of(linear(10, 60, [64, 128], 4096), tensor_op("tanh", 72, 20, TABLE), *events)
+
+
+@pytest.mark.parametrize("name", ["index", "index_select"])
+def test_what_an_index_picks_is_told_by_the_memory_of_its_result(name):
+    """A layer for 4,096 items, of which 64 are picked."""
+    facts = facts_of(steps_picking(*picked(94, 64 * 64 * 4, freed=120, name=name)))
+    (found,) = find(facts)
+    assert found.message == (
+        "2 operators a step compute a tensor of 64 x 4,096 elements, of which only 1.6 % is used, picked by index."
+    )
+    assert found.fix.startswith("Pick first: compute for the indices alone.")
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.373, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param(picked(94, 64 * 4096 * 4, freed=120), id="all are picked, in another order"),
+        pytest.param(picked(94, 64 * 2049 * 4, freed=120), id="more than half"),
+        pytest.param([*picked(94, 64 * 64 * 4, freed=120), tensor_op("sum", 98, 9, TABLE)], id="read whole besides"),
+        pytest.param([tensor_op("index", 94, 2, TABLE, [])], id="no memory was recorded"),
+        pytest.param(picked(94, 64 * 64 * 4, freed=120, name="gather"), id="each row picks others"),
+    ],
+)
+def test_picks_of_most_or_of_nobody_knows_how_much_are_silent(events):
+    assert find(facts_of(steps_picking(*events))) == []
+
+
+def test_a_sum_of_which_little_is_picked_goes_with_what_it_adds():
+    """Each of 64 x 4,096 numbers is a sum of three products, and 64 of them are picked."""
+    pairs = [*TABLE, 3]
+    summed = tensor_op("sum", 72, 20, pairs, [], [], concrete=["", "[-1]", "False"])
+    facts = facts_of(steps_of(tensor_op("mul", 10, 60, pairs, [3]), summed, *picked(94, 64 * 4, freed=120)))
+    assert {part.shape for part in mostly_unused(facts)} == {tuple(TABLE), tuple(pairs)}
+    (found,) = find(facts)
+    assert found.count == 2

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from profkit.patterns.used_parts import sorted_heads
+from profkit.patterns.used.parts import sorted_heads
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.needless_sort import needless_sort
 from profkit.savings.simulate import predict_saving

@@ -41,6 +41,13 @@ class Memory:
     is_shared: bool = False
     written: list[bool] = field(default_factory=list)
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing holds it any more."""
+        if isinstance(self.reference, weakref.ref):
+            return self.reference() is None
+        return bool(self.reference.expired())  # type: ignore[no-untyped-call]  # torch gives no types here
+
 
 class Identities:
     """Numbers the values of tensors. Two tensors with the same number are equal as long as only PyTorch writes to their

@@ -41,6 +41,7 @@ from profkit.collect.tensors.call_budget import NOTICED, CallBudget
 from profkit.collect.tensors.flow import FlowWatch
 from profkit.collect.tensors.identities import Identities, Identity, Memory, is_plain
 from profkit.collect.tensors.sampling import PASSED_NS, CallSampling
+from profkit.collect.tensors.unread import UnreadResults
 from profkit.collect.tensors.zeroed import ZeroedResults
 from profkit.core.marks import CALL_MARK
 from profkit.run.directory import DataFlow, Recomputation
@@ -142,8 +143,7 @@ class CallWatch(overrides.TorchFunctionMode):
         self._known: dict[Hashable, _Call] = {}
         self._makers: dict[Identity, _Call] = {}
         self._calls = []
-        self._zeroed = ZeroedResults()
-        self._flow = FlowWatch()
+        self._zeroed, self._unread, self._flow = ZeroedResults(), UnreadResults(), FlowWatch()
 
     @property
     def flow(self) -> DataFlow | None:
@@ -174,7 +174,8 @@ class CallWatch(overrides.TorchFunctionMode):
         self._conclude()
         if self._step == 0:
             if self.found is not None and not self.sampling.is_on and not cuda_is_used():
-                self.found = replace(self.found, zeroed=self._zeroed.conclude(self._users_of))
+                zeroed, unread = self._zeroed.conclude(self._users_of), self._unread.conclude()
+                self.found = replace(self.found, zeroed=zeroed, unread=unread)
             self._step, self._begun_ns = 1, self.budget.all_ns
         else:
             self.stop()
@@ -349,6 +350,7 @@ class CallWatch(overrides.TorchFunctionMode):
         memories = [self._identities.memory_of(tensor) for tensor in given] if self._step == 0 else []
         if self._step == 0:
             self._flow.begin(name, call is not None, [*zip(memories, given, strict=True)], len(given) == len(every))
+            self._unread.take(None if call is None else call.number, name, memories)
             if call is not None:
                 self._zeroed.note(call.number, name, given, self._number_of_maker)
         random = _random_state() if call is not None and call.first is not None else None
@@ -417,6 +419,8 @@ class CallWatch(overrides.TorchFunctionMode):
             self._give_values(call, made)
             if self._step == 0:
                 self._zeroed.note_results(call.number, made)
+                shapes = [tuple(tensor.shape) for tensor in made]
+                self._unread.make(call.number, [memory for memory, _ in call.made], shapes, bool(written))
 
     def _keep_flow(self, opened: _Open, made: list[Tensor], written: set[Memory]) -> None:
         memory_of = self._identities.memory_of

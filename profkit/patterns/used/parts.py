@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise, takewhile
+from operator import itemgetter
 from typing import TypeVar
 
 import numpy as np
@@ -20,10 +21,12 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import ELEMENTWISE, base_name
 from profkit.patterns.attribution import busiest_site
-from profkit.patterns.calls import Call
+from profkit.patterns.calls import Call, call_of
 from profkit.patterns.frequency import in_most_steps
 from profkit.patterns.named_lines import Places, costliest_lines
 from profkit.patterns.step_calls import COPIES, PRODUCTS, Shape, StepCalls, repeated_in_measured, step_calls
+from profkit.patterns.used.before import LAYERS, parts_before, partwise_making
+from profkit.patterns.used.picked import picked_shares
 from profkit.trace.events import Rows
 
 _LEAST_ELEMENTS = 1 << 16
@@ -46,12 +49,19 @@ _LEAST_SORTED = 1 << 12
 
 class UsedPart(Struct, frozen=True):
     """``rows`` are operators of the step that was looked at, each of which works on a tensor of the ``shape``, of which
-    the share ``used`` is read; ``cuts`` are the slices that read it."""
+    the share ``used`` is read; ``cuts`` are the slices that read it, and ``last`` those whose result they slice:
+    these ``rows``, or those that take what the rows make."""
 
     rows: Rows
     cuts: Rows
     shape: Shape
     used: float
+    last: Rows
+
+    @property
+    def is_before(self) -> bool:
+        """Whether what it makes goes into another operator before it is sliced."""
+        return bool(self.rows[-1] != self.last[-1])
 
 
 class SortedHead(Struct, frozen=True):
@@ -63,15 +73,19 @@ class SortedHead(Struct, frozen=True):
     length: int
     used: int
 
+    @property
+    def last(self) -> Rows:
+        return self.rows
+
 
 _Cut = TypeVar("_Cut", UsedPart, SortedHead)
 
 
 def cut_by_line(facts: Facts, found: Iterable[_Cut]) -> Iterator[tuple[list[_Cut], Rows]]:
-    """Those whose operators one line calls, with these operators in the measured steps; lines of most steps only."""
+    """Those cut from what one line makes, with their operators in the measured steps; lines of most steps only."""
     by_line: dict[int, list[_Cut]] = {}
     for cut in found:
-        by_line.setdefault(busiest_site(facts, cut.rows), []).append(cut)
+        by_line.setdefault(busiest_site(facts, cut.last), []).append(cut)
     for cuts in by_line.values():
         rows = repeated_in_measured(facts, np.concatenate([cut.rows for cut in cuts]))
         if in_most_steps(facts, rows):
@@ -88,12 +102,20 @@ def makers_and_cuts(facts: Facts, rows: Rows, cuts: Rows) -> Places:
     return Places.of([*costliest_lines(facts, rows).all(), *costliest_lines(facts, cuts).all()])
 
 
+def weights_of(facts: Facts, row: int) -> int:
+    """How many numbers a layer reads besides its input; 0 for what is none."""
+    call = call_of(facts, row)
+    return math.prod(call.shapes[1]) if base_name(call.name) in LAYERS and len(call.shapes) > 1 else 0
+
+
 def mostly_unused(facts: Facts) -> list[UsedPart]:
     """Tensors of which at most half is read, each with the operators that make it."""
     step = step_calls(facts)
+    picked = {place: share for place, share in picked_shares(facts, step).items() if share <= _MOST_USED}
     cut = {given[0] for call, given in zip(step.calls, step.shapes, strict=True) if given and _cuts_much(call, given)}
+    cut |= {whole for at in picked if math.prod(whole := step.shapes[step.number[at]][0]) >= _LEAST_ELEMENTS}
     looked_at = sorted(cut, key=math.prod, reverse=True)[:_MOST_SHAPES]
-    return [part for shape in looked_at for part in _parts_of(shape, step)]
+    return [part for shape in looked_at for part in _parts_of(shape, step, picked)]
 
 
 def sorted_heads(facts: Facts) -> list[SortedHead]:
@@ -191,11 +213,12 @@ def _diagonal_of(whole: Shape, given: Sequence[int]) -> Shape:
     return (*others, min(whole[at] for at in dimensions))
 
 
-def _parts_of(shape: Shape, step: StepCalls) -> Iterator[UsedPart]:
+def _parts_of(shape: Shape, step: StepCalls, picked: Mapping[int, float]) -> Iterator[UsedPart]:
     """Walk from one operator that makes a tensor of this shape to the next in its step. Those whose result only the
-    next one takes form a chain; it ends with what only slices take."""
+    next one takes form a chain; it ends with what only slices take. What goes into the chain needs a like part."""
     rows, over, takes = step.rows, step.over.tolist(), step.taking(shape).tolist()
-    makes = [at for at in step.making(shape).tolist() if _commutes(step.calls[step.number[at]])]
+    works = [at for at in step.making(shape).tolist() if _commutes(step.calls[step.number[at]])]
+    makes = sorted({*works, *partwise_making(shape, step).tolist()})
     chain: list[int] = []
     taking = set(takes)
     for maker, following in pairwise([*makes, len(rows)]):
@@ -204,15 +227,25 @@ def _parts_of(shape: Shape, step: StepCalls) -> Iterator[UsedPart]:
         taken_by = takes[bisect_right(takes, maker) : bisect_left(takes, until)]
         if taken_by == [following]:
             continue  # the next one takes it, and nothing else does
-        cuts = list(takewhile(bool, (_read_by(at, shape, step) for at in taken_by)))
-        if cuts and len(cuts) == len(taken_by) and sum(cuts) <= _MOST_USED:
-            yield UsedPart(rows[chain], rows[taken_by], shape, sum(cuts))
+        cuts = list(takewhile(itemgetter(0), (_read_by(at, shape, step, picked) for at in taken_by)))
+        used = sum(share for share, _ in cuts)
+        if cuts and len(cuts) == len(taken_by) and used <= _MOST_USED:
+            along = frozenset[int]().union(*(dimensions for _, dimensions in cuts))
+            one_position = along == {len(shape) - 2} and used * shape[-2] <= 1  # is found by `discarded-logits`
+            if own := [
+                at for at in chain if not (one_position and base_name(step.calls[step.number[at]].name) == "linear")
+            ]:
+                yield UsedPart(rows[own], rows[taken_by], shape, used, rows[chain])
+            for before in parts_before(chain[0], shape, along, used, step):
+                yield UsedPart(rows[[before.place]], rows[taken_by], before.shape, before.used, rows[chain])
         chain = []
 
 
-def _read_by(at: int, shape: Shape, step: StepCalls) -> float:
-    """The share of the tensor that the slice at this place, and those that directly follow it, leave; 0 if it is none
-    or not known."""
+def _read_by(at: int, shape: Shape, step: StepCalls, picked: Mapping[int, float]) -> tuple[float, frozenset[int]]:
+    """The share of the tensor that the slice at this place, and those that directly follow it, leave, and the
+    dimensions along which they cut; 0 if it is none or not known. What is picked by index may lie along all of them."""
+    if at in picked:
+        return picked[at], frozenset(range(len(shape)))
     left = shape
     for number in (step.number[place] for place in range(at, len(step.number))):
         call, given = step.calls[number], step.shapes[number]
@@ -221,7 +254,9 @@ def _read_by(at: int, shape: Shape, step: StepCalls) -> float:
             break
         left = _cut(call, left)
         if not left:
-            return 0.0
+            return 0.0, frozenset()
         if base_name(call.name) in _LOSING_A_DIMENSION:
             break  # the result has a dimension less
-    return math.prod(left) / math.prod(shape) if left != shape else 0.0
+    is_diagonal = len(left) != len(shape)
+    along = frozenset(at for at, length in enumerate(shape) if is_diagonal or left[at] != length)
+    return (math.prod(left) / math.prod(shape) if left != shape else 0.0), along
