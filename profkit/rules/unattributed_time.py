@@ -33,8 +33,8 @@ With a GPU the step is replayed without these stretches: this is the gain if tha
 process or on the device. Without a GPU it is replayed without the line that the finding names: with its share of plain
 steps, by samples of the program's stacks, or else with its part of these stretches in the step whose lines were marked.
 Without such a line there is no estimate. Either is the most that can be gained: the recording does not tell what of
-that work is necessary. So without a GPU the severity is medium if samples show that the line takes more than half of
-the step, and low otherwise.
+that work is necessary. So without a GPU the severity is never high. It is medium if samples show that the line takes a
+fifth of the step or more, and surely a tenth, and low otherwise: marks on lines make Python look longer than it is.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ _FIX = (
     "See what happens there. Prepare what is the same in every step once, before the loop, and let NumPy or "
     "PyTorch do what Python does element by element. Move reading and parsing into a DataLoader's workers."
 )
-_MOST = 0.5
-"""Of the step: more than all the rest together. A line with less may do what the program is for."""
+_MUCH = 0.2
+"""Of the step, for medium severity. A line with less may do what the program is for, and a part of it may stay."""
 _NOTABLY_MORE = 0.05
 """Of the step. So much more than its costliest line a function has to take to be worth a sentence."""
 
@@ -210,7 +210,7 @@ def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, .
         confidence=0.7,
         count=max(1, round(len(spent.start_ns) / facts.steps.measured_count)),
         places=Places.of_sites(line.price.site for line in lines),
-        severity=None if has_device else Severity.MEDIUM if first.share >= _MOST else Severity.LOW,
+        severity=None if has_device else _severity(first),
         evidence={
             "unattributed_ns_per_step": per_step_ns,
             "unattributed_share": round(share, 4),
@@ -220,6 +220,11 @@ def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, .
             "callee": first.callee,
         },
     )
+
+
+def _severity(first: LinePrice) -> Severity:
+    """Without a GPU. It is never high: what of the line's work is necessary is not known."""
+    return Severity.MEDIUM if first.share >= _MUCH and first.low >= HIGH_FROM else Severity.LOW
 
 
 def _is_beside(first: LinePrice, other: LinePrice) -> bool:
