@@ -102,7 +102,7 @@ _NOTABLY_MORE = 0.05
 """Of the step. So much more than its costliest line a function has to take to be worth a sentence."""
 
 
-@rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.WHOLE_STEP)
+@rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.ROUNDS)
 def unattributed_time(facts: Facts) -> Suspicions:
     """One finding for all of that time, at the line or in the function with most of it."""
     steps, has_device = facts.steps, facts.device.present

@@ -7,9 +7,9 @@ import numpy as np
 from profkit.core.units import format_count, format_share, format_time
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.facts import Facts
-from profkit.derive.steps.boundaries import ONE_UPDATE, RENAMED, WHOLE_RECORDING
+from profkit.derive.steps.boundaries import ONE_UPDATE, ONGOING_LOOP, RENAMED, WHOLE_RECORDING
 from profkit.derive.timeline.intervals import intersection, union
-from profkit.diagnosis.verdict import BEGINNING, CUT_OFF, NO_STEPS
+from profkit.diagnosis.verdict import BEGINNING, CUT_OFF, NO_STEPS, NO_STEPS_BUT_LOOP, ROUNDS_ONLY
 from profkit.patterns.time.idling import LONG_PAUSE_NS, while_queued
 from profkit.patterns.time.start_up import find_cold_start, preparing
 from profkit.patterns.time.wait_causes import await_unrecorded_work
@@ -44,7 +44,10 @@ def check_steps(facts: Facts) -> str | None:
     source = facts.steps.source
     if len(facts.steps) > 1 or source.startswith("the profiler") or source in (RENAMED, ONE_UPDATE):
         return None
-    return BEGINNING if facts.is_beginning else NO_STEPS
+    is_loop = source == ONGOING_LOOP
+    if facts.is_beginning:
+        return ROUNDS_ONLY if is_loop else BEGINNING
+    return NO_STEPS_BUT_LOOP if is_loop else NO_STEPS
 
 
 def check_part(facts: Facts) -> str | None:
