@@ -7,8 +7,9 @@ a rule looks at; it may compute on its own. Without a GPU they are stretches of 
 an operator, a request for a batch, an optimizer's step, garbage collection or a wait for another rank. With a GPU they
 have to make up a tenth of the steps' time, without one a fifth, and half of that share in most steps. The finding names
 the line under which most of this time passes, and what it calls: by samples of the program's stacks in steps that
-nothing else watched, or else by the step whose lines profkit marked. For a recording made elsewhere it names the
-function or the range in which it passes, if that has Python stacks or ranges of the program's own.
+nothing else watched, or else by the step whose lines profkit marked. If the line's text shows one of a few costly
+habits, such as a search in a list or a row of a data frame, it says that, too. For a recording made elsewhere it names
+the function or the range in which it passes, if that has Python stacks or ranges of the program's own.
 
 Without a GPU the rule is silent where samples show that plain steps spend less than a fifth of their time there: then
 the recorded steps were held up by the recording, or by other programs. With a GPU it is silent, unless samples name a
@@ -46,6 +47,7 @@ from profkit.patterns import Places, call_site, length_ns, name_lines, named_ope
 from profkit.patterns.places.frames import parse_frame
 from profkit.patterns.ranks.blocked import blocked_time
 from profkit.patterns.repeated_calls import SameAgain, same_again
+from profkit.patterns.time.advice import advice_on
 from profkit.patterns.time.hottest import Hot, lines_by_time
 from profkit.patterns.time.idling import HOST_OPERATORS, Around, idle_parts, place_around
 from profkit.patterns.time.line_prices import LinePrice, OutsideLine, line_prices, lines_outside
@@ -134,15 +136,17 @@ def unattributed_time(facts: Facts) -> Suspicions:
         if edit is not None and lines and not has_device
         else ""
     )
+    places = Places.of([_function(around)]) if around else name_lines(facts, (line.site for line in lines))
+    does, fix = _habit(facts, places.location if lines else None)
     unsampled = f" The line is that of the step whose lines were marked: {facts.stacks.reason}." if lines else ""
     how_much = f"{format_share(share)} of the step, {format_time(as_in_step_ns(facts, per_step_ns))},"
     yield Suspicion(
-        message=_describe(facts, spent, how_much, around) + bound + (unsampled if facts.stacks.reason else ""),
-        fix=_FIX,
+        message=_describe(facts, spent, how_much, around) + does + bound + (unsampled if facts.stacks.reason else ""),
+        fix=fix,
         edit=edit,
         confidence=0.6,
         count=max(1, round(len(spent.start_ns) / steps.measured_count)),
-        places=Places.of([_function(around)]) if around else name_lines(facts, (line.site for line in lines)),
+        places=places,
         severity=None if has_device else Severity.LOW,
         evidence={"unattributed_ns_per_step": per_step_ns, "unattributed_share": round(share, 4)},
     )
@@ -202,10 +206,11 @@ def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, .
         if function >= first.share + _NOTABLY_MORE
         else ""
     )
+    does, fix = _habit(facts, Location.of(first.site), first.callee)
     return Suspicion(
         message=f"{_describe(facts, spent, how_much, None)} This line takes {format_share(first.share)} of the host's "
-        f"time{calls}.{together} {limit}",
-        fix=_FIX,
+        f"time{calls}.{does}{together} {limit}",
+        fix=fix,
         edit=edit,
         confidence=0.7,
         count=max(1, round(len(spent.start_ns) / facts.steps.measured_count)),
@@ -220,6 +225,12 @@ def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, .
             "callee": first.callee,
         },
     )
+
+
+def _habit(facts: Facts, line: Location | None, callee: str = "") -> tuple[str, str]:
+    """What the line's text says that it does, as a further sentence, and the fix; else nothing and what helps often."""
+    advice = advice_on(facts, line.file, line.line, callee) if line is not None else None
+    return (f" {advice.does}", advice.fix) if advice is not None else ("", _FIX)
 
 
 def _severity(first: LinePrice) -> Severity:
