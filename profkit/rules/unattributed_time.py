@@ -35,7 +35,8 @@ process or on the device. Without a GPU it is replayed without the line that the
 steps, by samples of the program's stacks, or else with its part of these stretches in the step whose lines were marked.
 Without such a line there is no estimate. Either is the most that can be gained: the recording does not tell what of
 that work is necessary. So without a GPU the severity is never high. It is medium if samples show that the line takes a
-fifth of the step or more, and surely a tenth, and low otherwise: marks on lines make Python look longer than it is.
+fifth of the step or more outside of PyTorch, and the likely range of the gain begins at a tenth or above. Otherwise it
+is low: marks on lines make Python look longer than it is.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ from profkit.rules.base import (
 )
 from profkit.savings import Edit, shrink_spans, without_share
 from profkit.savings.replay import replay
+from profkit.savings.simulate import predict_saving
 from profkit.savings.step_time import as_in_step_ns, step_time
 from profkit.trace import Bools, Category, Rows, among, distinct
 
@@ -215,7 +217,7 @@ def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, .
         confidence=0.7,
         count=max(1, round(len(spent.start_ns) / facts.steps.measured_count)),
         places=Places.of_sites(line.price.site for line in lines),
-        severity=None if has_device else _severity(first),
+        severity=None if has_device else _severity(facts, lines[0], edit),
         evidence={
             "unattributed_ns_per_step": per_step_ns,
             "unattributed_share": round(share, 4),
@@ -233,9 +235,10 @@ def _habit(facts: Facts, line: Location | None, callee: str = "") -> tuple[str, 
     return (f" {advice.does}", advice.fix) if advice is not None else ("", _FIX)
 
 
-def _severity(first: LinePrice) -> Severity:
+def _severity(facts: Facts, first: OutsideLine, edit: Edit | None) -> Severity:
     """Without a GPU. It is never high: what of the line's work is necessary is not known."""
-    return Severity.MEDIUM if first.share >= _MUCH and first.low >= HIGH_FROM else Severity.LOW
+    is_much = first.outside >= _MUCH and edit is not None and predict_saving(facts, edit).low >= HIGH_FROM
+    return Severity.MEDIUM if is_much else Severity.LOW
 
 
 def _is_beside(first: LinePrice, other: LinePrice) -> bool:
