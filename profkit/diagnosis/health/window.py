@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from profkit.core.units import format_count, format_share, format_time
@@ -13,7 +15,9 @@ from profkit.diagnosis.verdict import BEGINNING, CUT_OFF, NO_STEPS, NO_STEPS_BUT
 from profkit.patterns.time.idling import LONG_PAUSE_NS, while_queued
 from profkit.patterns.time.start_up import find_cold_start, preparing
 from profkit.patterns.time.wait_causes import await_unrecorded_work
+from profkit.patterns.whole_run.phases import whole_run
 from profkit.run.directory import unprofiled_steps
+from profkit.run.whole_run import StackActivity
 from profkit.trace.events import Category
 from profkit.trace.statistics import distinct, median
 
@@ -54,6 +58,23 @@ def check_part(facts: Facts) -> str | None:
     if not facts.run.is_part:
         return None
     return "the only recorded step was cut off: times and shares are those of the part that was recorded"
+
+
+def check_outdone(facts: Facts) -> str | None:
+    """Steps that are calls of a model whose optimizer stepped only after many of them: too seldom, or with too much in
+    a step, to be recorded. How much of the run they leave out shows by the looks at the program's stack."""
+    run, whole = facts.run, whole_run(facts)
+    if not run.was_outdone or run.was_stopped or run.step_signal != "forward":
+        return None
+    times = Counter[str]()
+    for stack in facts.account.stacks:
+        times[stack.activity] += stack.time_ns
+    seen_ns = sum(times[one.value] for one in (StackActivity.BACKWARD, StackActivity.UPDATE))
+    share = f", {format_share(seen_ns / whole.programs_ns)} of the run," if whole is not None and seen_ns else ""
+    return (
+        "the steps are calls of the model, and the optimizer stepped only after them: backward passes and updates"
+        f"{share} were not recorded"
+    )
 
 
 def check_cut_off(facts: Facts) -> str | None:
