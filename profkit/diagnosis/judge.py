@@ -12,7 +12,7 @@ from profkit.core.failures import describe_failure
 from profkit.core.units import format_share, format_time
 from profkit.derive.facts import Facts
 from profkit.derive.launch.joint_edits import JointEdit
-from profkit.derive.steps.boundaries import ONGOING_LOOP, ROUNDS, whole_window
+from profkit.derive.steps.boundaries import ONGOING_LOOP, whole_window
 from profkit.diagnosis.settings import Settings
 from profkit.findings.accounts import Account
 from profkit.findings.values import (
@@ -185,7 +185,7 @@ def _weigh(suspicion: Suspicion, saving: Saving | None, kind: Kind, full_after_n
 
 
 def _later_share(facts: Facts, saving: Saving | None, places: Sequence[Location | None]) -> float | None:
-    """Of what was found in a part of a step, in the program's beginning, or in rounds that may be no steps: the share
+    """Of what was found in a part of a step, in the program's beginning, or in a loop that may be no step: the share
     of the run after the recording that passed at its lines. None if nobody knows."""
     if saving is None or not _is_of_unknown_part(facts, saving) or not saving.time_ns:
         return None
@@ -217,13 +217,13 @@ def _no_higher_than_later(
 def _is_of_unknown_part(facts: Facts, saving: Saving) -> bool:
     """Whether nothing but the rest of the run tells how much of the program the saving's step is."""
     is_of_step = saving.time_ns_per_step > 0 and facts.has_trace
-    return saving.of_part or (is_of_step and facts.steps.source in (ONGOING_LOOP, ROUNDS))
+    return saving.of_part or (is_of_step and facts.steps.source == ONGOING_LOOP)
 
 
 def _recorded_share(facts: Facts) -> float:
     """The share of the recording that its steps are; all of it for a step that was cut off."""
     steps = facts.steps
-    if steps.source not in (ONGOING_LOOP, ROUNDS):
+    if steps.source != ONGOING_LOOP:
         return 1.0
     begin, end, _ = whole_window(facts.trace)
     return min(1.0, float((steps.end_ns - steps.start_ns).sum()) / max(int(end[0] - begin[0]), 1))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from profkit.derive.steps.boundaries import ONGOING_LOOP, ROUNDS, WHOLE_RECORDING, Steps
+from profkit.derive.steps.boundaries import ONGOING_LOOP, WHOLE_RECORDING, Steps
 from profkit.derive.steps.ongoing import find_ongoing
 from profkit.run.directory import Run
 from tests.traces import facts_of, mark, op
@@ -83,14 +83,10 @@ def test_of_what_passed_before_steps_the_loop_is_one_step_without_what_came_befo
     assert facts.is_part
 
 
-def test_rounds_of_a_program_that_steps_nothing_are_its_steps():
+def test_rounds_of_a_program_that_steps_nothing_are_one_step():
     steps = _steps(_rounds(5), Run(torch="2.13"))
-    assert steps.source == ROUNDS
-    assert [int(start) // 1000 for start in steps.start_ns] == [0, 5_000, 10_000, 15_000]
-
-
-def test_rounds_whose_graph_no_backward_pass_uses_are_parts_of_a_step():
-    assert _steps(_rounds(5, sequence=1), Run(torch="2.13")).source == ONGOING_LOOP
+    assert (steps.source, len(steps)) == (ONGOING_LOOP, 1)
+    assert not facts_of(_rounds(5), run=Run(torch="2.13")).is_part
 
 
 def test_a_loop_with_few_of_the_operators_does_not_stand_for_the_recording():

@@ -3,8 +3,8 @@
 Steps come from the first of these that applies, and the report says which: the profiler's step annotations, the
 optimizer's steps, the DataLoader's batches, ranges that the program itself numbers, ranges of one kind whose digits
 change, a repeating pattern of the main thread, a range of the program that repeats, what the device shows if the host
-was not recorded, rounds of the loop in which the recording ended, that loop or else the whole window as one step. A
-pattern of layers of one pass is no pattern of steps, nor is what repeats before one backward pass.
+was not recorded, the loop in which the recording ended as one step, else the whole window. A pattern of layers of one
+pass is no pattern of steps, nor is what repeats before one backward pass.
 
 With a device, the host runs ahead, so its marks say when a step was launched, not when it was done. A step is over when
 the host has reached its end and the device is done with everything launched until then. Its time counts from the moment
@@ -29,7 +29,7 @@ from profkit.derive.device.waits import Waits
 from profkit.derive.steps.backward import backward_nodes
 from profkit.derive.steps.layers import are_layers
 from profkit.derive.steps.on_device import REPEATED, find_on_device
-from profkit.derive.steps.ongoing import find_ongoing, records_graph
+from profkit.derive.steps.ongoing import find_ongoing
 from profkit.derive.steps.renamed import engine_ranges, find_renamed
 from profkit.derive.steps.repetition import find_period
 from profkit.derive.timeline.intervals import stretches, union
@@ -56,7 +56,6 @@ _FEW_ROUNDS = 3
 STEP_MARKS = "the profiler's step marks"
 WHOLE_RECORDING = "the whole recording, as one step"
 ONGOING_LOOP = "the loop in which the recording ended, as one step"
-ROUNDS = "rounds of the loop in which the recording ended"
 UNDIVIDED = (WHOLE_RECORDING, ONGOING_LOOP)
 """Where nothing shows that the one step is a step of the program."""
 RENAMED = "ranges of one kind whose digits change"
@@ -191,7 +190,7 @@ def find_steps(
     if (windows := _only_update(trace, tree, lane)) is not None:
         return _finish(trace, launches, waits, first_calls, lane, windows)
     windows = _until_last_wait(trace, launches, waits)
-    windows = _within_ongoing(trace, tree, launches, lane, windows, is_before_steps) or windows
+    windows = _within_ongoing(trace, tree, lane, windows) or windows
     return _finish(trace, launches, waits, first_calls, lane, windows)
 
 
@@ -345,11 +344,9 @@ def _only_update(trace: Trace, tree: Tree, lane: int) -> Windows | None:
     return start, end, ONE_UPDATE
 
 
-def _within_ongoing(
-    trace: Trace, tree: Tree, launches: Launches, lane: int, whole: Windows, is_before_steps: bool
-) -> Windows | None:
-    """The part of the ``whole`` recording in the loop in which it ended, or its rounds, if these may be steps. None if
-    there is no such loop, or if most operators ran before it."""
+def _within_ongoing(trace: Trace, tree: Tree, lane: int, whole: Windows) -> Windows | None:
+    """The part of the ``whole`` recording in the loop in which it ended. None if there is no such loop, or if most
+    operators ran before it. Its rounds are no steps: lines are marked in some of them and no longer in others."""
     starts = find_ongoing(trace, tree, lane)
     if starts is None:
         return None
@@ -357,12 +354,7 @@ def _within_ongoing(
     inside = operators & (trace.events.start_ns >= starts[0])
     if not inside.any() or inside.sum() < _MOST_INSIDE * operators.sum():
         return None
-    rounds, end_ns = (starts[:-1], starts[1:], ROUNDS), _until_last_work(trace, lane, whole[1])
-    are_parts = is_before_steps or _is_inner_loop(starts) or are_layers(trace, tree, launches, lane, starts)
-    is_covered = starts[-1] - starts[0] >= _COVERED_SHARE * (end_ns[0] - starts[0])
-    if are_parts or not is_covered or not _have_own_backward(trace, rounds, inside):
-        return starts[:1], end_ns.clip(min=starts[0] + 1), ONGOING_LOOP
-    return rounds
+    return starts[:1], _until_last_work(trace, lane, whole[1]).clip(min=starts[0] + 1), ONGOING_LOOP
 
 
 def _until_last_work(trace: Trace, lane: int, end_ns: Int64s) -> Int64s:
@@ -370,13 +362,6 @@ def _until_last_work(trace: Trace, lane: int, end_ns: Int64s) -> Int64s:
     kinds = (Category.OPERATOR, Category.ANNOTATION, Category.RUNTIME, Category.COMPILED_CODE, Category.LINE_MARK)
     here = trace.in_categories(*kinds) & (trace.events.lane == lane)
     return end_ns.clip(max=int(trace.events.ends_of(here).max(initial=0)))
-
-
-def _have_own_backward(trace: Trace, rounds: Windows, operators: Bools) -> bool:
-    """Whether the graph that these ``operators`` record, if any, is used up in the rounds themselves."""
-    if not records_graph(trace, operators):
-        return True
-    return bool(backward_nodes(trace).any()) and not _are_within_update(trace, rounds)
 
 
 def _is_inner_loop(starts: Int64s) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from profkit.derive.timeline.intervals import stretches
 from profkit.derive.timeline.tree import Tree
-from profkit.trace.events import NONE, Bools, Category, Int64s, Rows, Trace
+from profkit.trace.events import NONE, Category, Int64s, Rows, Trace
 from profkit.trace.statistics import among
 
 _LEAST_ROUNDS = 3
@@ -65,10 +65,3 @@ def _first_repeating(trace: Trace, level: Rows, end_ns: int) -> Int64s | None:
             return starts
         over_ns = max(over_ns, until_ns)
     return None
-
-
-def records_graph(trace: Trace, operators: Bools) -> bool:
-    """Whether these operators make autograd nodes: each takes the next number."""
-    numbers = trace.events.sequence[operators]
-    numbers = numbers[numbers >= 0]
-    return bool(numbers.size and np.ptp(numbers))
