@@ -23,7 +23,7 @@ from profkit.derive.operators.operators import Operators, describe_operators
 from profkit.derive.operators.source_lines import Lines, find_lines
 from profkit.derive.operators.updates import Updates, find_updates
 from profkit.derive.steps.allocations import Memory, follow_memory
-from profkit.derive.steps.boundaries import WHOLE_RECORDING, Steps, find_steps, take_whole
+from profkit.derive.steps.boundaries import UNDIVIDED, Steps, find_steps, take_whole
 from profkit.derive.steps.distortion import (
     ATTACHED,
     estimate_overhead,
@@ -142,17 +142,27 @@ class Facts:
     def _steps(self) -> tuple[Steps, tuple[str, ...]]:
         found, failure = attempt(
             "finding the steps",
-            lambda: find_steps(self._recorded, self.tree, self.launches, self.waits, self.first_calls),
+            lambda: find_steps(
+                self._recorded,
+                self.tree,
+                self.launches,
+                self.waits,
+                self.first_calls,
+                is_before_steps=self._is_before_steps,
+            ),
             None,
         )
         return take_whole(self._recorded) if found is None else found, failure
 
     @property
     def is_beginning(self) -> bool:
-        """Whether steps of the program passed, but only what ran before the first of them was recorded: imports, the
-        making of models and data. Nothing of it comes again in each step."""
-        run = self.run
-        return run.step_signal is None and bool(run.reference_step_ns) and self.steps.source == WHOLE_RECORDING
+        """Whether steps of the program passed, but only what ran before the end of the first was recorded: imports, the
+        making of models and data, and maybe a part of that step."""
+        return self._is_before_steps and self.steps.source in UNDIVIDED
+
+    @property
+    def _is_before_steps(self) -> bool:
+        return self.run.step_signal is None and bool(self.run.reference_step_ns)
 
     @property
     def is_part(self) -> bool:

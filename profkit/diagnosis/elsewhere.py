@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.derive.steps.boundaries import ONE_UPDATE, STEP_MARKS, WHOLE_RECORDING, whole_window
+from profkit.derive.steps.boundaries import ONE_UPDATE, STEP_MARKS, UNDIVIDED, whole_window
 from profkit.derive.steps.on_device import MARKED
 from profkit.derive.timeline.intervals import unite
 from profkit.findings.values import Elsewhere, Location, WholeRun
@@ -67,7 +67,7 @@ def _in_recording(facts: Facts) -> Elsewhere | None:
     """What the recording holds beside as many steps of median length as were measured, and beside start-up. Where the
     profiler marks steps there is nothing else of the program."""
     steps = facts.steps
-    if steps.source in (STEP_MARKS, MARKED, WHOLE_RECORDING, ONE_UPDATE):
+    if steps.source in (STEP_MARKS, MARKED, *UNDIVIDED, ONE_UPDATE):
         return None
     begun_ns, end_ns = (int(edge[0]) for edge in whole_window(facts.trace)[:2])
     once_ns = max(unite(preparing(facts), facts.starting.any).total_ns, _cold_ns(facts))

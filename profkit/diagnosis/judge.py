@@ -9,9 +9,10 @@ from functools import partial
 from msgspec import Struct, structs
 
 from profkit.core.failures import describe_failure
-from profkit.core.units import format_time
+from profkit.core.units import format_share, format_time
 from profkit.derive.facts import Facts
 from profkit.derive.launch.joint_edits import JointEdit
+from profkit.derive.steps.boundaries import ONGOING_LOOP, whole_window
 from profkit.diagnosis.settings import Settings
 from profkit.findings.accounts import Account
 from profkit.findings.values import (
@@ -33,6 +34,7 @@ from profkit.patterns.frequency import times_per_step
 from profkit.patterns.places.events import call_site, enclosing_function
 from profkit.patterns.retention.until_full import time_until_full_ns
 from profkit.patterns.time.start_up import describe_start_up
+from profkit.patterns.whole_run.afterwards import share_afterwards
 from profkit.patterns.whole_run.marking import spans_of_lines
 from profkit.patterns.whole_run.phases import whole_run
 from profkit.rules import all_rules
@@ -153,11 +155,18 @@ def _judge(facts: Facts, rule: Rule, suspicion: Suspicion) -> PricedFinding:
     if full_ns is not None:
         growth[FULL_AFTER_EVIDENCE] = round(full_ns)
     location = suspicion.location or _locate(facts, suspicion)
+    later = _later_share(facts, saving, (location, *suspicion.also))
     finding = Finding(
         rule=rule.name,
         kind=suspicion.kind or rule.kind,
-        severity=suspicion.severity or _weigh(facts, suspicion, saving, suspicion.kind or rule.kind, full_ns),
-        message=_tell(suspicion, saving),
+        severity=_no_higher_than_later(
+            facts,
+            suspicion.severity or _weigh(suspicion, saving, suspicion.kind or rule.kind, full_ns),
+            suspicion,
+            saving,
+            later,
+        ),
+        message=_tell(suspicion, saving) + _tell_later(later),
         count=suspicion.count if suspicion.count is not None else times_per_step(facts, suspicion.rows),
         confidence=suspicion.confidence,
         fix=suspicion.fix,
@@ -179,14 +188,54 @@ def _in_run(facts: Facts, suspicion: Suspicion, location: Location | None) -> tu
     return spans_of_lines(facts, {(location.file, location.line)}, suspicion.run_when)
 
 
-def _weigh(
-    facts: Facts, suspicion: Suspicion, saving: Saving | None, kind: Kind, full_after_ns: float | None
+def _weigh(suspicion: Suspicion, saving: Saving | None, kind: Kind, full_after_ns: float | None) -> Severity:
+    """By what the fix gives back."""
+    return no_higher_than_sure(weigh(saving, suspicion, full_after_ns), saving, kind)
+
+
+def _later_share(facts: Facts, saving: Saving | None, places: Sequence[Location | None]) -> float | None:
+    """Of what was found in a part of a step, in the program's beginning, or in a loop that may be no step: the share
+    of the run after the recording that passed at its lines. None if nobody knows."""
+    if saving is None or not _is_of_unknown_part(facts, saving) or not saving.time_ns:
+        return None
+    return share_afterwards(facts, {(one.file, one.line) for one in places if one is not None})
+
+
+def _tell_later(later: float | None) -> str:
+    if later is None:
+        return ""
+    if later < MEDIUM_FROM:
+        return " After the recording the program was hardly seen there."
+    return f" After the recording the program spent about {format_share(later)} of its time there."
+
+
+def _no_higher_than_later(
+    facts: Facts, severity: Severity, suspicion: Suspicion, saving: Saving | None, later: float | None
 ) -> Severity:
-    """By what the fix gives back. What only the program's beginning shows comes once: its time is of low severity."""
-    severity = no_higher_than_sure(weigh(saving, suspicion, full_after_ns), saving, kind)
-    is_of_memory = suspicion.grows or suspicion.peak_fraction > 0
-    comes_once = saving is not None and saving.of_part and facts.is_beginning and not is_of_memory
-    return max(severity, Severity.LOW, key=lambda one: one.rank) if comes_once else severity
+    """What a part of a step costs counts by what it goes on to cost. If nobody knows, what only the program's beginning
+    shows comes once: its time is of low severity. Rounds of a loop after which little came, if none, are that much of
+    what was recorded."""
+    if saving is None or not _is_of_unknown_part(facts, saving) or suspicion.grows or suspicion.peak_fraction > 0:
+        return severity
+    if later is None and facts.is_beginning:
+        return max(severity, Severity.LOW, key=lambda one: one.rank)
+    gain = min(saving.fraction, later) if later is not None else saving.fraction * _recorded_share(facts)
+    return max(severity, severity_of(replace(saving, fraction=gain)), key=lambda one: one.rank)
+
+
+def _is_of_unknown_part(facts: Facts, saving: Saving) -> bool:
+    """Whether nothing but the rest of the run tells how much of the program the saving's step is."""
+    is_of_step = saving.time_ns_per_step > 0 and facts.has_trace
+    return saving.of_part or (is_of_step and facts.steps.source == ONGOING_LOOP)
+
+
+def _recorded_share(facts: Facts) -> float:
+    """The share of the recording that its steps are; all of it for a step that was cut off."""
+    steps = facts.steps
+    if steps.source != ONGOING_LOOP:
+        return 1.0
+    begin, end, _ = whole_window(facts.trace)
+    return min(1.0, float((steps.end_ns - steps.start_ns).sum()) / max(int(end[0] - begin[0]), 1))
 
 
 def _account(facts: Facts, suspicion: Suspicion) -> Account | None:

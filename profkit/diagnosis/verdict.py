@@ -50,9 +50,12 @@ _MOSTLY_REPLAYED = 0.5
 _MUCH_WAITING = 0.1
 """As much as a fault of high severity costs."""
 NO_STEPS = "no steps were found: the whole recording is treated as one step"
+NO_STEPS_BUT_LOOP = "no steps were found: the loop in which the recording ended is treated as one step"
 """An obstacle that leaves what the device did to be told."""
 BEGINNING = "no step was recorded, only the program's beginning: shares are those of that part"
 """An obstacle that is told before whatever was found: nothing of it comes again in each step."""
+ROUNDS_ONLY = "no whole step was recorded, only rounds of a loop: shares are those of that part"
+"""The same of the loop in which the recording ended. It may be a part of a step."""
 CUT_OFF = "the file is cut off, and what is lost may be from any part of the recording"
 """An obstacle that is told before whatever was found: all figures are those of a part."""
 _UPDATE = "Optimizer.step#"
@@ -111,7 +114,7 @@ def _conclude(diagnosis: Diagnosis, obstacles: Sequence[str]) -> Verdict:
 
 def _doubted(found: str, obstacles: Sequence[str]) -> str:
     """What was found, with the first obstacle as a caveat; what makes all figures those of a part comes first."""
-    if obstacles and obstacles[0] in (BEGINNING, CUT_OFF):
+    if obstacles and obstacles[0] in (BEGINNING, ROUNDS_ONLY, CUT_OFF):
         return f"{_capitalised(obstacles[0])}; {_lowered(found)}"
     return f"{found}; doubtful, as {obstacles[0]}" if obstacles else found
 
@@ -219,7 +222,11 @@ def _cannot_judge(timing: Timing, obstacle: str) -> str:
     bound = describe_bound(timing)
     if not bound:
         return f"Cannot judge: {obstacle}"
-    return f"{_capitalised(bound)}; {obstacle}" if obstacle == NO_STEPS else f"Cannot judge: {obstacle}; {bound}"
+    return (
+        f"{_capitalised(bound)}; {obstacle}"
+        if obstacle in (NO_STEPS, NO_STEPS_BUT_LOOP)
+        else f"Cannot judge: {obstacle}; {bound}"
+    )
 
 
 def _hardly_compared(launch: LaunchSummary | None) -> str:
@@ -264,7 +271,7 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding], in
         count = "an opportunity" if len(chances) == 1 else f"{len(chances)} opportunities; the largest"
         found = f"{_capitalised(count) if in_doubt else f'No fault, but {count}'} {_gain(lead)}: {_short_name(lead)}"
     timing = diagnosis.timing
-    if BEGINNING in diagnosis.health:
+    if not {BEGINNING, ROUNDS_ONLY}.isdisjoint(diagnosis.health):
         return found
     if lead.severity is Severity.LOW and timing.shares:
         return f"{found}; {_where_time_goes(diagnosis)}"

@@ -9,6 +9,7 @@ from profkit.core.units import format_count, format_share, format_time
 from profkit.findings.values import DeviceMemory, Diagnosis, Kind, notable
 from profkit.report import wording
 from profkit.report.groups import Group, group_cost, major_groups, minor_groups, minor_place, other_places
+from profkit.report.order import order_note, what_to_change
 from profkit.report.ranks_wording import THE_RANKS, short_launch_lines
 from profkit.report.run_wording import THE_RUN, phase_rows, run_line
 from profkit.report.wording import MAX_MORE_PLACES, printable
@@ -26,7 +27,9 @@ def render_markdown(diagnosis: Diagnosis, verbose: bool = False) -> str:
     if diagnosis.launch is not None:
         blocks += _list(THE_RANKS, map(escape, short_launch_lines(diagnosis.launch)))
     major = notable(diagnosis.findings)
-    blocks += _section(wording.WHAT_TO_CHANGE, major_groups(diagnosis), wording.opportunities_note(major))
+    blocks += _section(
+        what_to_change(major), major_groups(diagnosis), (wording.opportunities_note(major), order_note(major))
+    )
     blocks += _list("For your information", map(_minor, minor_groups(diagnosis)))
     places = [
         f"{row.share} {in_code(row.where)}"
@@ -65,10 +68,10 @@ def _memory(title: str, memory: DeviceMemory) -> list[str]:
     return blocks + _list(wording.MEMORY_LINES, lines)
 
 
-def _section(title: str, groups: list[Group], note: str) -> list[str]:
+def _section(title: str, groups: list[Group], notes: tuple[str, ...]) -> list[str]:
     if not groups:
         return []
-    blocks = [f"### {title}", *([note] if note else [])]
+    blocks = [f"### {title}", *filter(None, notes)]
     for group in groups:
         blocks += _finding(group)
     return blocks

@@ -22,6 +22,7 @@ from profkit.report.device.roofline import (
 )
 from profkit.report.device.serving import SERVING, sentences
 from profkit.report.groups import Group, group_cost, major_groups, minor_groups, minor_place, other_places
+from profkit.report.order import order_note, what_to_change
 from profkit.report.page import BOLD, DIM, ITALIC, Page, Style
 from profkit.report.ranks_wording import THE_RANKS, short_launch_lines
 from profkit.report.run_wording import THE_RUN, phase_rows, run_line
@@ -57,8 +58,8 @@ def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False, verb
         for line in short_launch_lines(diagnosis.launch):
             page.write_bullet(line)
     major = notable(diagnosis.findings)
-    _write_title(page, wording.WHAT_TO_CHANGE, bool(major))
-    if note := wording.opportunities_note(major):
+    _write_title(page, what_to_change(major), bool(major))
+    for note in filter(None, (wording.opportunities_note(major), order_note(major))):
         page.write(note)
     for group in major_groups(diagnosis):
         _write_group(page, group)

@@ -67,7 +67,6 @@ def source_text(line: str) -> str:
     return _EXPECTATION.sub("", line)
 
 
-WHAT_TO_CHANGE = "What to change, the largest gain first"
 OPPORTUNITIES_NOTE = "An opportunity also changes numerics or structure."
 
 

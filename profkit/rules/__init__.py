@@ -8,7 +8,8 @@ Decisions, and why they were made:
 - Waits with one cause have one price (``host_sync_in_step.py``). If many lines wait, removing one wait only makes the
   next longer. So all are removed together, and each line gets its part.
 - A step that was cut off is reported as a part. Rules that judge something that comes once per step, or that a later
-  operator may explain (``Need.WHOLE_STEP``), do not look.
+  operator may explain (``Need.WHOLE_STEP``), do not look. Those of what any part shows (``Need.ROUNDS``) look if it
+  has rounds of a loop. What they find there counts by what the run goes on to spend at its lines.
 """
 
 from __future__ import annotations

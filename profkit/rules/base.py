@@ -25,6 +25,7 @@ from profkit.core.units import format_bytes, format_count, format_share, format_
 from profkit.derive.device.kernel_families import Family
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.launch.joint_edits import JointEdit
+from profkit.derive.steps.boundaries import ONGOING_LOOP
 from profkit.findings.values import HIGH_FROM, LOW_FROM, MEDIUM_FROM, Kind, Location, Severity
 from profkit.patterns.named_lines import Places
 from profkit.patterns.retention.holding import MIN_SAMPLES
@@ -94,6 +95,8 @@ class Need(Enum):
     LINES = "how often each line runs was not recorded (run the program under profkit)"
     WHOLE_STEP = "the only recorded step was cut off: what comes later in it, and its share of a step, are not known"
     """For things that happen once per step, and for those that a later operator of the step may explain."""
+    ROUNDS = "the only recorded step was cut off, and shows no rounds of a loop"
+    """For things that are the same in any part of a step: in a whole step, or in rounds of a loop in it."""
     SNAPSHOT = "no memory snapshot was recorded"
     TRACE = "a memory snapshot holds no operators, no steps and no times"
     """Every rule that does not ask for a snapshot has this need."""
@@ -233,7 +236,7 @@ def reason_for(facts: Facts, need: Need) -> str:
     reason: str = need.value
     if need is Need.TRACE:
         return reason if facts.snapshot is not None else _ONLY_WATCHED
-    if need is Need.WHOLE_STEP and facts.is_beginning:
+    if need in (Need.WHOLE_STEP, Need.ROUNDS) and facts.is_beginning:
         return _ONLY_BEGUN
     if facts.trace.recording.kind and need in _NEVER_IN_OTHER_KINDS:
         return f"{facts.trace.recording.kind} holds no {_NEVER_IN_OTHER_KINDS[need]}"
@@ -295,6 +298,7 @@ def missing_needs(facts: Facts, needs: tuple[Need, ...]) -> list[Need]:
         Need.COMPUTE: lambda: facts.accelerator is None or facts.accelerator.is_recorded,
         Need.LINES: lambda: bool(facts.steps.located.any()),
         Need.WHOLE_STEP: lambda: not facts.is_part,
+        Need.ROUNDS: lambda: not facts.is_part or facts.steps.source == ONGOING_LOOP,
         Need.WHOLE_RUN: lambda: bool(facts.account.stacks),
         Need.STEP_TIMES: lambda: True,
         Need.RANKS: lambda: facts.launch is not None,

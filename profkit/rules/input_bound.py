@@ -76,6 +76,7 @@ from profkit.patterns.requests import (
     main_requests,
     picked_one_by_one,
 )
+from profkit.patterns.time.advice import advice_on
 from profkit.patterns.time.hottest import hottest_function, narrowest_line
 from profkit.patterns.time.line_prices import batch_function, batch_prices, worker_function, worker_prices
 from profkit.rules.base import (
@@ -142,6 +143,10 @@ _TENSORS = 2
 _QUEUES = 2
 """Cost of the queues, in tensors: ready batches of 1, 2, 4 and 8 one-element tensors from one worker took 1.3, 1.9, 2.7
 and 5.0 ms where a tensor takes 0.45 (PyTorch 2.13)."""
+_CHEAPER = (
+    "Make what this line does cheaper, or do it once beforehand for all samples. What is the same for every sample "
+    "belongs where the dataset is made. Results that are asked for again can be kept."
+)
 
 
 class _Loading(Struct, frozen=True):
@@ -365,12 +370,13 @@ def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Makin
         if loading.workers == 0
         else "More workers would gain nothing here."
     )
+    advice = advice_on(facts, making.lines[0].file, making.lines[0].line, making.callee)
+    does = f" {advice.does}" if advice else ""
     return Suspicion(
         message=f"Each step waits {_told(facts, loading.wait_ns)} for its batch, because {who}. {share} of that goes "
-        f"to `{making.name}`{in_line}{calls}. Without the function the step would be at most "
+        f"to `{making.name}`{in_line}{calls}.{does} Without the function the step would be at most "
         f"{format_share(making.saved)} shorter. {workers}",
-        fix="Make what this line does cheaper, or do it once beforehand for all samples. What is the same for every "
-        "sample belongs where the dataset is made. Results that are asked for again can be kept.",
+        fix=advice.fix if advice else _CHEAPER,
         rows=loading.rows,
         edit=making.edit,
         confidence=0.7,

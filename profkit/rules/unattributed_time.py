@@ -7,8 +7,9 @@ a rule looks at; it may compute on its own. Without a GPU they are stretches of 
 an operator, a request for a batch, an optimizer's step, garbage collection or a wait for another rank. With a GPU they
 have to make up a tenth of the steps' time, without one a fifth, and half of that share in most steps. The finding names
 the line under which most of this time passes, and what it calls: by samples of the program's stacks in steps that
-nothing else watched, or else by the step whose lines profkit marked. For a recording made elsewhere it names the
-function or the range in which it passes, if that has Python stacks or ranges of the program's own.
+nothing else watched, or else by the step whose lines profkit marked. If the line's text shows one of a few costly
+habits, such as a search in a list or a row of a data frame, it says that, too. For a recording made elsewhere it names
+the function or the range in which it passes, if that has Python stacks or ranges of the program's own.
 
 Without a GPU the rule is silent where samples show that plain steps spend less than a fifth of their time there: then
 the recorded steps were held up by the recording, or by other programs. With a GPU it is silent, unless samples name a
@@ -33,8 +34,9 @@ With a GPU the step is replayed without these stretches: this is the gain if tha
 process or on the device. Without a GPU it is replayed without the line that the finding names: with its share of plain
 steps, by samples of the program's stacks, or else with its part of these stretches in the step whose lines were marked.
 Without such a line there is no estimate. Either is the most that can be gained: the recording does not tell what of
-that work is necessary. So without a GPU the severity is medium if samples show that the line takes more than half of
-the step, and low otherwise.
+that work is necessary. So without a GPU the severity is never high. It is medium if samples show that the line takes a
+fifth of the step or more outside of PyTorch, and the likely range of the gain begins at a tenth or above. Otherwise it
+is low: marks on lines make Python look longer than it is.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ from profkit.patterns import Places, call_site, length_ns, name_lines, named_ope
 from profkit.patterns.places.frames import parse_frame
 from profkit.patterns.ranks.blocked import blocked_time
 from profkit.patterns.repeated_calls import SameAgain, same_again
+from profkit.patterns.time.advice import advice_on
 from profkit.patterns.time.hottest import Hot, lines_by_time
 from profkit.patterns.time.idling import HOST_OPERATORS, Around, idle_parts, place_around
 from profkit.patterns.time.line_prices import LinePrice, OutsideLine, line_prices, lines_outside
@@ -68,6 +71,7 @@ from profkit.rules.base import (
 )
 from profkit.savings import Edit, shrink_spans, without_share
 from profkit.savings.replay import replay
+from profkit.savings.simulate import predict_saving
 from profkit.savings.step_time import as_in_step_ns, step_time
 from profkit.trace import Bools, Category, Rows, among, distinct
 
@@ -96,13 +100,13 @@ _FIX = (
     "See what happens there. Prepare what is the same in every step once, before the loop, and let NumPy or "
     "PyTorch do what Python does element by element. Move reading and parsing into a DataLoader's workers."
 )
-_MOST = 0.5
-"""Of the step: more than all the rest together. A line with less may do what the program is for."""
+_MUCH = 0.2
+"""Of the step, for medium severity. A line with less may do what the program is for, and a part of it may stay."""
 _NOTABLY_MORE = 0.05
 """Of the step. So much more than its costliest line a function has to take to be worth a sentence."""
 
 
-@rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.WHOLE_STEP)
+@rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.ROUNDS)
 def unattributed_time(facts: Facts) -> Suspicions:
     """One finding for all of that time, at the line or in the function with most of it."""
     steps, has_device = facts.steps, facts.device.present
@@ -134,15 +138,17 @@ def unattributed_time(facts: Facts) -> Suspicions:
         if edit is not None and lines and not has_device
         else ""
     )
+    places = Places.of([_function(around)]) if around else name_lines(facts, (line.site for line in lines))
+    does, fix = _habit(facts, places.location if lines else None)
     unsampled = f" The line is that of the step whose lines were marked: {facts.stacks.reason}." if lines else ""
     how_much = f"{format_share(share)} of the step, {format_time(as_in_step_ns(facts, per_step_ns))},"
     yield Suspicion(
-        message=_describe(facts, spent, how_much, around) + bound + (unsampled if facts.stacks.reason else ""),
-        fix=_FIX,
+        message=_describe(facts, spent, how_much, around) + does + bound + (unsampled if facts.stacks.reason else ""),
+        fix=fix,
         edit=edit,
         confidence=0.6,
         count=max(1, round(len(spent.start_ns) / steps.measured_count)),
-        places=Places.of([_function(around)]) if around else name_lines(facts, (line.site for line in lines)),
+        places=places,
         severity=None if has_device else Severity.LOW,
         evidence={"unattributed_ns_per_step": per_step_ns, "unattributed_share": round(share, 4)},
     )
@@ -202,15 +208,16 @@ def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, .
         if function >= first.share + _NOTABLY_MORE
         else ""
     )
+    does, fix = _habit(facts, Location.of(first.site), first.callee)
     return Suspicion(
         message=f"{_describe(facts, spent, how_much, None)} This line takes {format_share(first.share)} of the host's "
-        f"time{calls}.{together} {limit}",
-        fix=_FIX,
+        f"time{calls}.{does}{together} {limit}",
+        fix=fix,
         edit=edit,
         confidence=0.7,
         count=max(1, round(len(spent.start_ns) / facts.steps.measured_count)),
         places=Places.of_sites(line.price.site for line in lines),
-        severity=None if has_device else Severity.MEDIUM if first.share >= _MOST else Severity.LOW,
+        severity=None if has_device else _severity(facts, lines[0], edit),
         evidence={
             "unattributed_ns_per_step": per_step_ns,
             "unattributed_share": round(share, 4),
@@ -220,6 +227,18 @@ def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, .
             "callee": first.callee,
         },
     )
+
+
+def _habit(facts: Facts, line: Location | None, callee: str = "") -> tuple[str, str]:
+    """What the line's text says that it does, as a further sentence, and the fix; else nothing and what helps often."""
+    advice = advice_on(facts, line.file, line.line, callee) if line is not None else None
+    return (f" {advice.does}", advice.fix) if advice is not None else ("", _FIX)
+
+
+def _severity(facts: Facts, first: OutsideLine, edit: Edit | None) -> Severity:
+    """Without a GPU. It is never high: what of the line's work is necessary is not known."""
+    is_much = first.outside >= _MUCH and edit is not None and predict_saving(facts, edit).low >= HIGH_FROM
+    return Severity.MEDIUM if is_much else Severity.LOW
 
 
 def _is_beside(first: LinePrice, other: LinePrice) -> bool:

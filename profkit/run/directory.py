@@ -499,7 +499,7 @@ class Remark(Struct, frozen=True):
     """What the program's source says about a line, recorded or not; `profkit.source.remark_kinds` names the kinds. For
     work that is rarely used: its last line, the first line that uses it, and the number of steps between uses, 0 if the
     text does not say. For a layer that is made: a line that calls it. For a hook: ``until`` is its last line and
-    ``used_at`` its first."""
+    ``used_at`` its first. For a call that takes long for what it does: its last line."""
 
     kind: str
     site: CallSite

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
-from profkit.derive.steps.boundaries import WHOLE_RECORDING
+from profkit.derive.steps.boundaries import UNDIVIDED
 from profkit.derive.steps.distortion import ATTACHED, SURE_WITH_FRAMES, SURE_WITHIN
 from profkit.derive.timeline.intervals import union
 from profkit.patterns.time.bounds import Bound, find_bound, is_busy, is_of_device, is_of_host
@@ -79,7 +79,7 @@ def step_time(facts: Facts) -> StepTime:
     """The step time of a recording."""
     steps, run, recorded = facts.steps, facts.run, facts.once(time_shares)
     recorded_ns = steps.usual_ns
-    is_whole = not run.is_part and steps.source != WHOLE_RECORDING  # else it may be any part of a step
+    is_whole = not run.is_part and steps.source not in UNDIVIDED  # else it may be any part of a step
     timed_ns = unprofiled_steps(run, None)[0] if is_whole else ()
     reference_ns = int(pace(timed_ns)) if timed_ns else None
     if not facts.device.present:

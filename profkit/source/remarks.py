@@ -1,8 +1,8 @@
 """What the program's source says and a recording of a few steps cannot show, by its syntax tree.
 
 Settings that are changed, DataLoaders that are made, objects that come to refer to each other, data that may become
-float64, hooks, and evaluations that run with autograd on or whose results are rarely used. Much happens once an epoch,
-long after the recorded steps. Nothing is said unless the text proves it.
+float64, hooks, evaluations that run with autograd on or whose results are rarely used, and calls that take long for
+what they do. Much happens once an epoch, long after the recorded steps. Nothing is said unless the text proves it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from profkit.run.directory import CallSite, Remark
 from profkit.source import remark_kinds as kinds
 from profkit.source.code import module_names, source_line
+from profkit.source.costly_lines import costly_lines
 from profkit.source.doubles import double_makers
 from profkit.source.evaluations.rarely_used import rarely_used
 from profkit.source.evaluations.with_grad import evaluations_with_grad
@@ -66,10 +67,15 @@ def review_sources(paths: Iterable[str]) -> tuple[Remark, ...]:
         for whose, lines in find(file).items()
         for line in sorted(set(lines))[:_MOST_DRAWN]
     ]
+    costly = [
+        Remark(one.kind, _site(file, one.line), one.until)
+        for file in files
+        for one in costly_lines(file)[:_MOST_REMARKS]
+    ]
     others = (
         [Remark(kind, _site(file, line)) for file in files for line in find(file)] for kind, find in _FINDERS.items()
     )
-    found = (with_grad, closing, *others, rare, layers, hooks, random)
+    found = (with_grad, closing, *others, rare, layers, hooks, random, costly)
     return tuple(remark for remarks in found for remark in remarks[:_MOST_REMARKS])
 
 

@@ -3,8 +3,8 @@
 Steps come from the first of these that applies, and the report says which: the profiler's step annotations, the
 optimizer's steps, the DataLoader's batches, ranges that the program itself numbers, ranges of one kind whose digits
 change, a repeating pattern of the main thread, a range of the program that repeats, what the device shows if the host
-was not recorded, else the whole window as one step. A pattern of layers of one pass is no pattern of steps, nor is what
-repeats before one backward pass.
+was not recorded, the loop in which the recording ended as one step, else the whole window. A pattern of layers of one
+pass is no pattern of steps, nor is what repeats before one backward pass.
 
 With a device, the host runs ahead, so its marks say when a step was launched, not when it was done. A step is over when
 the host has reached its end and the device is done with everything launched until then. Its time counts from the moment
@@ -29,6 +29,7 @@ from profkit.derive.device.waits import Waits
 from profkit.derive.steps.backward import backward_nodes
 from profkit.derive.steps.layers import are_layers
 from profkit.derive.steps.on_device import REPEATED, find_on_device
+from profkit.derive.steps.ongoing import find_ongoing
 from profkit.derive.steps.renamed import engine_ranges, find_renamed
 from profkit.derive.steps.repetition import find_period
 from profkit.derive.timeline.intervals import stretches, union
@@ -45,6 +46,8 @@ _REGULAR_SHARE = 0.8
 """How regular a pattern has to be: that of epochs with five batches or more is."""
 _COVERED_SHARE = 0.6
 """The share of the time that steps must cover, as with a pattern that repeats."""
+_MOST_INSIDE = 0.5
+"""The share of all operators that a loop must hold to stand for the recording."""
 _LEAST_STEP_NS = 1_000_000
 """Training even a small network on a batch takes longer, with line marks three times as long."""
 _MANY_ROUNDS = 64
@@ -52,6 +55,9 @@ _FEW_ROUNDS = 3
 """Of fewer windows, half without a backward pass may be an evaluation."""
 STEP_MARKS = "the profiler's step marks"
 WHOLE_RECORDING = "the whole recording, as one step"
+ONGOING_LOOP = "the loop in which the recording ended, as one step"
+UNDIVIDED = (WHOLE_RECORDING, ONGOING_LOOP)
+"""Where nothing shows that the one step is a step of the program."""
 RENAMED = "ranges of one kind whose digits change"
 ONE_UPDATE = "the one step of the optimizer that was recorded"
 _COLD_TIMES_MEDIAN = 1.5
@@ -166,20 +172,26 @@ def measured_numbers(trace: Trace, steps: Steps) -> tuple[int, int] | None:
     return (int(numbers[0]), int(numbers[1])) if numbers and all(map(str.isdecimal, numbers)) else None
 
 
-def find_steps(trace: Trace, tree: Tree, launches: Launches, waits: Waits, first_calls: Rows) -> Steps:
-    """The steps of ``trace``; always at least one."""
+def find_steps(
+    trace: Trace, tree: Tree, launches: Launches, waits: Waits, first_calls: Rows, *, is_before_steps: bool = False
+) -> Steps:
+    """The steps of ``trace``; always at least one. If it ``is_before_steps`` of the program, which passed unrecorded,
+    what repeats is set-up or a part of the first step."""
     lane = _main_lane(trace, tree)
     for find in (_annotated, _between_optimizer_steps, _between_batches):
         windows = find(trace, tree, lane)
         if windows is not None:
             return _finish(trace, launches, waits, first_calls, lane, windows)
-    for guess in (_numbered, _renamed, _repeating, _repeated, _on_device):
+    guesses = () if is_before_steps else (_numbered, _renamed, _repeating, _repeated, _on_device)
+    for guess in guesses:
         windows = guess(trace, tree, launches, lane)
         if windows is not None and not _are_within_update(trace, windows):
             return _finish(trace, launches, waits, first_calls, lane, windows)
     if (windows := _only_update(trace, tree, lane)) is not None:
         return _finish(trace, launches, waits, first_calls, lane, windows)
-    return _finish(trace, launches, waits, first_calls, lane, _until_last_wait(trace, launches, waits))
+    windows = _until_last_wait(trace, launches, waits)
+    windows = _within_ongoing(trace, tree, lane, windows) or windows
+    return _finish(trace, launches, waits, first_calls, lane, windows)
 
 
 Windows = tuple[Int64s, Int64s, str]
@@ -332,6 +344,26 @@ def _only_update(trace: Trace, tree: Tree, lane: int) -> Windows | None:
     return start, end, ONE_UPDATE
 
 
+def _within_ongoing(trace: Trace, tree: Tree, lane: int, whole: Windows) -> Windows | None:
+    """The part of the ``whole`` recording in the loop in which it ended. None if there is no such loop, or if most
+    operators ran before it. Its rounds are no steps: lines are marked in some of them and no longer in others."""
+    starts = find_ongoing(trace, tree, lane)
+    if starts is None:
+        return None
+    operators = trace.events.category == Category.OPERATOR
+    inside = operators & (trace.events.start_ns >= starts[0])
+    if not inside.any() or inside.sum() < _MOST_INSIDE * operators.sum():
+        return None
+    return starts[:1], _until_last_work(trace, lane, whole[1]).clip(min=starts[0] + 1), ONGOING_LOOP
+
+
+def _until_last_work(trace: Trace, lane: int, end_ns: Int64s) -> Int64s:
+    """Without what profkit does at the end of a recording, such as to collect garbage."""
+    kinds = (Category.OPERATOR, Category.ANNOTATION, Category.RUNTIME, Category.COMPILED_CODE, Category.LINE_MARK)
+    here = trace.in_categories(*kinds) & (trace.events.lane == lane)
+    return end_ns.clip(max=int(trace.events.ends_of(here).max(initial=0)))
+
+
 def _is_inner_loop(starts: Int64s) -> bool:
     """Whether the pattern is a loop over elements or samples: shorter than any step, and repeated many times.
 
@@ -410,7 +442,7 @@ def _finish(trace: Trace, launches: Launches, waits: Waits, first_calls: Rows, l
     loads |= held_ns > _PREPARING_SHARE * (end_ns - start_ns)
     waited = events.lane[waits.rows] == lane
     waited_ns = sums_inside(start_ns, end_ns, events.start_ns[waits.rows[waited]], waits.duration_ns[waited])
-    if source == WHOLE_RECORDING or not launches.work.size:
+    if source in UNDIVIDED or not launches.work.size:
         last_ns = events.ends_of(launches.work).max(initial=0)
         begun_ns, done_ns = start_ns, np.maximum(end_ns, last_ns)
     else:

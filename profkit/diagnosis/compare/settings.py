@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from profkit.derive.steps.boundaries import WHOLE_RECORDING
+from profkit.derive.steps.boundaries import UNDIVIDED
 from profkit.diagnosis.compare.comparison import Difference
 from profkit.diagnosis.compare.recorded import Recorded
 from profkit.diagnosis.compare.same_program import program_name
@@ -48,7 +48,7 @@ def _known(what: str, before: object, after: object) -> Iterator[Difference]:
 def _steps(a: Recorded, b: Recorded) -> Iterator[Difference]:
     """Steps that end at different events are different things."""
     yield from _differ("what ends a step", a.step_source, b.step_source, blocks=True)
-    if a.step_source == b.step_source == WHOLE_RECORDING:
+    if a.step_source == b.step_source and a.step_source in UNDIVIDED:
         yield Difference("steps", "none were found", "none were found", True)
 
 

@@ -26,6 +26,7 @@ CHECKS = (
     check_children,
     window.check_steps,
     window.check_part,
+    window.check_outdone,
     describe_start_up,
     window.check_located,
     window.check_later,
@@ -60,6 +61,7 @@ OBSTACLES = (
     check_operators,
     window.check_steps,
     window.check_part,
+    window.check_outdone,
 )
 """Flaws after which too little is left to call the program clean, whatever the rules found."""
 

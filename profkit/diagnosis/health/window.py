@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from profkit.core.units import format_count, format_share, format_time
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.facts import Facts
-from profkit.derive.steps.boundaries import ONE_UPDATE, RENAMED, WHOLE_RECORDING
+from profkit.derive.steps.boundaries import ONE_UPDATE, ONGOING_LOOP, RENAMED, WHOLE_RECORDING
 from profkit.derive.timeline.intervals import intersection, union
-from profkit.diagnosis.verdict import BEGINNING, CUT_OFF, NO_STEPS
+from profkit.diagnosis.verdict import BEGINNING, CUT_OFF, NO_STEPS, NO_STEPS_BUT_LOOP, ROUNDS_ONLY
 from profkit.patterns.time.idling import LONG_PAUSE_NS, while_queued
 from profkit.patterns.time.start_up import find_cold_start, preparing
 from profkit.patterns.time.wait_causes import await_unrecorded_work
+from profkit.patterns.whole_run.phases import whole_run
 from profkit.run.directory import unprofiled_steps
+from profkit.run.whole_run import StackActivity
 from profkit.trace.events import Category
 from profkit.trace.statistics import distinct, median
 
@@ -44,13 +48,33 @@ def check_steps(facts: Facts) -> str | None:
     source = facts.steps.source
     if len(facts.steps) > 1 or source.startswith("the profiler") or source in (RENAMED, ONE_UPDATE):
         return None
-    return BEGINNING if facts.is_beginning else NO_STEPS
+    is_loop = source == ONGOING_LOOP
+    if facts.is_beginning:
+        return ROUNDS_ONLY if is_loop else BEGINNING
+    return NO_STEPS_BUT_LOOP if is_loop else NO_STEPS
 
 
 def check_part(facts: Facts) -> str | None:
     if not facts.run.is_part:
         return None
     return "the only recorded step was cut off: times and shares are those of the part that was recorded"
+
+
+def check_outdone(facts: Facts) -> str | None:
+    """Steps that are calls of a model whose optimizer stepped only after many of them: too seldom, or with too much in
+    a step, to be recorded. How much of the run they leave out shows by the looks at the program's stack."""
+    run, whole = facts.run, whole_run(facts)
+    if not run.was_outdone or run.was_stopped or run.step_signal != "forward":
+        return None
+    times = Counter[str]()
+    for stack in facts.account.stacks:
+        times[stack.activity] += stack.time_ns
+    seen_ns = sum(times[one.value] for one in (StackActivity.BACKWARD, StackActivity.UPDATE))
+    share = f", {format_share(seen_ns / whole.programs_ns)} of the run," if whole is not None and seen_ns else ""
+    return (
+        "the steps are calls of the model, and the optimizer stepped only after them: backward passes and updates"
+        f"{share} were not recorded"
+    )
 
 
 def check_cut_off(facts: Facts) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from profkit.derive.facts import Facts
-from profkit.derive.steps.boundaries import WHOLE_RECORDING
+from profkit.derive.steps.boundaries import UNDIVIDED
 from profkit.findings.values import RunCurve, StepsInRun
 from profkit.run.whole_run import RunAccount, StepSpan
 
@@ -46,7 +46,7 @@ def recorded_within(facts: Facts) -> tuple[int, int] | None:
     """When the recorded steps began and ended. None if that does not lie within the watch: the trace has a clock of its
     own, which may have been set."""
     account, steps = facts.account, facts.steps if facts.has_trace else None
-    if steps is None or not len(steps) or steps.source == WHOLE_RECORDING:
+    if steps is None or not len(steps) or steps.source in UNDIVIDED:
         return None
     begun, ended = (int(time_ns) + facts.trace.base_ns for time_ns in (steps.begun_ns[0], steps.done_ns[-1]))
     if not account.begun_ns <= begun < ended <= account.until_ns:

@@ -29,6 +29,7 @@ from profkit.report.html.editor import link_to
 from profkit.report.html.environment import asset, digest, template
 from profkit.report.html.ranks import render_ranks
 from profkit.report.html.roofline import draw_roofline
+from profkit.report.order import order_note, what_to_change
 from profkit.report.run_wording import THE_RUN, phase_rows, run_line
 from profkit.report.wording import printable
 
@@ -77,8 +78,8 @@ def _words(diagnosis: Diagnosis) -> dict[str, Any]:
         "step_note": wording.step_note(diagnosis.timing),
         "bound_note": wording.bound_note(diagnosis.timing),
         "communication_note": wording.communication_note(diagnosis.timing),
-        "what_to_change": wording.WHAT_TO_CHANGE,
-        "opportunities_note": wording.opportunities_note(major),
+        "what_to_change": what_to_change(major),
+        "change_notes": [note for note in (wording.opportunities_note(major), order_note(major)) if note],
         "major": major_groups(diagnosis),
         "minor": minor_groups(diagnosis),
         "costliest": wording.costly_places(diagnosis),

@@ -18,7 +18,7 @@ from profkit.core.errors import ProfkitError, RunDirectoryError, UnreadableInput
 from profkit.core.files.kinds import is_own_file
 from profkit.core.files.reading import open_file, read_file
 from profkit.core.files.writing import make_folder, replacing, write_file
-from profkit.derive.steps.boundaries import WHOLE_RECORDING
+from profkit.derive.steps.boundaries import UNDIVIDED
 from profkit.diagnosis.pipeline import read_facts
 from profkit.report.json import load_run_json
 from profkit.report.tensorboard.rewriting import Fields, Window, count_levels, rewrite_events
@@ -209,7 +209,7 @@ def _find_steps(source: Path) -> list[Window]:
         steps = facts.steps
     except (ProfkitError, MemoryError):
         return []
-    if steps.source == WHOLE_RECORDING:
+    if steps.source in UNDIVIDED:
         return []
     columns = steps.start_ns, steps.end_ns, steps.begun_ns, steps.measured, steps.located
     found = [Window(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]

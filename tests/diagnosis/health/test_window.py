@@ -9,11 +9,12 @@ from msgspec import structs
 
 from profkit.derive.facts import Facts
 from profkit.diagnosis.health import check_recording
-from profkit.diagnosis.health.window import check_foreign, describe_start
+from profkit.diagnosis.health.window import check_foreign, check_outdone, describe_start
 from profkit.diagnosis.pipeline import diagnose
 from profkit.report import render
 from profkit.run.directory import Run
 from tests.diagnosis.health.launches import launched, notes_of
+from tests.patterns.looks import CALLED, MS, UPDATE, looked_at
 from tests.traces import facts_of, kernel, mark, op, runtime, step, trace_of
 
 STEPS = [step(0, 0, 100), step(1, 100, 100), op("aten::mul", 0, 50)]
@@ -180,3 +181,23 @@ def test_first_calls_in_every_step_are_reported_as_part_of_the_measured_time():
 def test_allocations_in_most_steps_are_not_first_calls():
     assert notes_on_first_calls("cudaMalloc", 1, 2, 3) == []
     assert notes_on_first_calls("cuModuleLoadData", 1, lasts=9) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({}, True),
+        ({"was_stopped": True}, False),  # profkit ended the program, so later updates are no news
+        ({"was_outdone": False}, False),
+        ({"step_signal": "backward"}, False),
+    ],
+)
+def test_calls_of_a_model_that_is_updated_later_are_no_whole_steps(more, told):
+    run = Run(torch="2.13", **{"step_signal": "forward", "was_outdone": True, **more})
+    events = [event for i in range(4) for event in (step(i, 100 * i, 100), op("aten::mm", 100 * i, 90))]
+    account = looked_at([{UPDATE: 60 * MS, CALLED: 40 * MS}] * 5)
+    note = check_outdone(facts_of(events, run=run, account=account))
+    assert (note is not None) is told
+    assert note is None or note.endswith("backward passes and updates, 60 % of the run, were not recorded")
+    unwatched = check_outdone(facts_of(events, run=run))
+    assert unwatched is None or unwatched.endswith("backward passes and updates were not recorded")
