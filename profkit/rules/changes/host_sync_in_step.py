@@ -9,8 +9,9 @@ import libcst
 from msgspec import Struct
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Edit, ProgramText, called_name, detached, text_of
+from profkit.rules.changes.base import Edit, ProgramText, called_name, detached, followed_by, text_of
 from profkit.rules.changes.keeping import kept_value
+from profkit.rules.changes.kinds import OTHER, WHOLE, kind_of
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import (
     Loop,
@@ -52,7 +53,8 @@ def host_sync_in_step(text: ProgramText, finding: Finding) -> bytes:
     if kept.is_list:
         refuse_changed_later(text, outer, _tensor_of(kept.read))
         _refuse_earlier_use(text, kept, first, outer)
-    edits: dict[libcst.CSTNode, Edit] = {kept.read: lambda _: detached(_tensor_of(kept.read))}
+    kept_there = detached(_tensor_of(kept.read)) if kept.is_list else _summand(text, kept, first)
+    edits: dict[libcst.CSTNode, Edit] = {kept.read: lambda _: kept_there}
     inside = uses(text, outer, kept.name)
     own = uses(text, kept.line, kept.name)
     for name in (one for one in inside if one not in own):
@@ -138,6 +140,38 @@ def _tensor_of(read: libcst.Call) -> libcst.BaseExpression:
         assert isinstance(value.func, libcst.Attribute)
         value = value.func.value
     return value
+
+
+def _summand(text: ProgramText, kept: _Kept, first: libcst.Assign) -> libcst.BaseExpression:
+    """The tensor in the type in which Python adds: half the bits would swallow small numbers and overflow soon."""
+    tensor = _tensor_of(kept.read)
+    there = detached(tensor)
+    is_other = isinstance(first.value, libcst.Float) or called_name(kept.read) == "float"
+    value = kept_value(kept.line.body[0])
+    kind = OTHER if is_other or OTHER in _own_kinds(text, kept.read, value) else kind_of(text, tensor)
+    if kind == WHOLE:
+        return there
+    if kind == OTHER:
+        return followed_by(there, "double")
+    if not isinstance(tensor, libcst.Name):
+        raise Refused("whether whole numbers are added up does not show: begin with `0.0` if they are not")
+    torch = text.known_as("torch")
+    either = f"{torch}.float64 if {tensor.value}.is_floating_point() else {torch}.int64"
+    return followed_by(there, "to", libcst.Arg(libcst.parse_expression(either)))
+
+
+def _own_kinds(text: ProgramText, read: libcst.Call, value: libcst.BaseExpression) -> set[str]:
+    """The kinds of what a value is computed of besides the read: ``x.item() / n`` is no whole number."""
+    node: libcst.CSTNode = read
+    kinds = set()
+    for parent in text.ancestors(read):
+        if node is value:
+            break
+        if isinstance(parent, libcst.BinaryOperation):
+            other = parent.right if parent.left is node else parent.left
+            kinds |= {OTHER} if isinstance(parent.operator, libcst.Divide) else {kind_of(text, other)}
+        node = parent
+    return kinds
 
 
 def _start_of(text: ProgramText, kept: _Kept) -> libcst.Assign:

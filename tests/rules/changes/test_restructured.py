@@ -52,7 +52,7 @@ def test_a_running_sum_stays_on_the_device_until_the_loop_has_ended():
         # train
         for n, x in enumerate(data):
             loss = f(x)
-            total += loss.detach() * len(x)  # here
+            total += loss.detach().double() * len(x)  # here
             if n % 10 == 0:
                 print(float(total) / n)
         total = float(total)
