@@ -27,7 +27,19 @@ if TYPE_CHECKING:
 
 __all__ = ["AltersNumbers", "Refused", "changed_file"]
 
-NOT_RULES = ("base", "keeping", "kinds", "models", "refusing", "rounds", "scopes", "sending", "sharing")
+NOT_RULES = (
+    "base",
+    "bookkeeping",
+    "deferring",
+    "keeping",
+    "kinds",
+    "models",
+    "refusing",
+    "rounds",
+    "scopes",
+    "sending",
+    "sharing",
+)
 """Files here that the changes share."""
 
 

@@ -1,4 +1,4 @@
-"""What a loop adds up or collects stays on the device; the number is read once, behind the loop.
+"""What a loop adds up, collects or notes stays on the device; the number is read once, behind the loop.
 
 Inside of the loop it is read where the program looks at it now and then, under an ``if``.
 """
@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Edit, ProgramText, called_name, detached, followed_by, text_of
-from profkit.rules.changes.keeping import kept_value
+from profkit.rules.changes.deferring import Deferred, defer
+from profkit.rules.changes.keeping import kept_value, stored_value
 from profkit.rules.changes.kinds import OTHER, WHOLE, kind_of
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import (
@@ -45,7 +46,13 @@ class _Kept(Struct, frozen=True):
 
 def host_sync_in_step(text: ProgramText, finding: Finding) -> bytes:
     assert finding.location is not None
-    kept = _find_kept(text, text.statement_at(finding.location.line))
+    line = text.statement_at(finding.location.line)
+    loops = loops_around(text, line)
+    if not loops:
+        raise Refused("the line stands in no loop of its function: where the number can be read later does not show")
+    if (found := _noted(line.body[0])) is not None:
+        return defer(text, loops[0], line, found)
+    kept = _find_kept(text, line, loops)
     first = _start_of(text, kept)
     outer = _lasting(text, kept, first)
     refuse_shared(text, kept.line, kept.name)
@@ -66,10 +73,21 @@ def host_sync_in_step(text: ProgramText, finding: Finding) -> bytes:
     return text.edited(edits)
 
 
-def _find_kept(text: ProgramText, line: libcst.SimpleStatementLine) -> _Kept:
-    loops = loops_around(text, line)
-    if not loops:
-        raise Refused("the line stands in no loop of its function: where the number can be read later does not show")
+def _noted(part: libcst.BaseSmallStatement) -> Deferred | None:
+    """A call of a method of which nothing is expected, with one number among its arguments."""
+    call = part.value if isinstance(part, libcst.Expr) else None
+    if not isinstance(call, libcst.Call) or not isinstance(call.func, libcst.Attribute):
+        return None
+    reads = [one for one in call.args if isinstance(one.value, libcst.Call) and _is_read(one.value) and not one.star]
+    is_list_of_ours = called_name(call) == "append" and not isinstance(call.func.value, libcst.Name)
+    if stored_value(part) is not None and not is_list_of_ours:
+        return None
+    if len(reads) != 1 or not isinstance(reads[0].value, libcst.Call):
+        return None
+    return Deferred(call, reads[0], _tensor_of(reads[0].value))
+
+
+def _find_kept(text: ProgramText, line: libcst.SimpleStatementLine, loops: list[Loop]) -> _Kept:
     part = line.body[0]
     value = kept_value(part)
     reads = [call for call in [*text.calls("item", "float")] if _is_in(text, call, value) and _is_read(call)]

@@ -21,7 +21,7 @@ for x in data:
 
 def run(text: str) -> Any:
     names: dict[str, Any] = {}
-    exec(text, names)  # noqa: S102  # a program of a test
+    exec(text, names)  # a program of a test
     return names["total"]
 
 
@@ -71,7 +71,7 @@ def test_a_loss_is_no_whole_number_if_it_has_gradients():
 
 def test_half_a_hundred_thousand_is_not_lost_in_half_precision():
     names: dict[str, Any] = {}
-    exec(  # noqa: S102
+    exec(
         changed("host-sync-in-step", SUM.format(tensor="torch.tensor(500.0).half()", start="0.0", read="x.item()")),
         names,
     )
