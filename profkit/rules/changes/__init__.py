@@ -34,6 +34,7 @@ NOT_RULES = (
     "keeping",
     "kinds",
     "models",
+    "parts",
     "refusing",
     "rounds",
     "scopes",

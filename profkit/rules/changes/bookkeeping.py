@@ -37,13 +37,19 @@ def refuse_other_work(text: ProgramText, loop: Loop, call: libcst.Call) -> None:
         _refuse_no_list(text, call, call.func.value)
     else:
         _refuse_more_than_books(text, kind, called_name(call))
-    if found := [name for name in _CONCURRENT if any(name in names_in(one) for one in _imports(text))]:
-        raise Refused(f"with `{found[0]}` somebody else may look at it at any time")
+    refuse_concurrent(text)
     if inner := matchers.findall(loop.body, matchers.MatchIfTrue(lambda one: isinstance(one, _LEAVING))):
         raise Refused(f"line {text.line_of(next(iter(inner)))} may leave the loop, or changes what exists")
     _refuse_tried(text, loop, call)
     _refuse_another_object(text, loop, call.func.value)
     _refuse_called_readers(text, loop, kind, path_of(call.func.value))
+
+
+def refuse_concurrent(text: ProgramText) -> None:
+    """Raise `Refused` if the file imports what runs two of its functions at once."""
+    imports = [*text.nodes(libcst.Import), *text.nodes(libcst.ImportFrom)]
+    if found := [name for name in _CONCURRENT if any(name in names_in(one) for one in imports)]:
+        raise Refused(f"with `{found[0]}` somebody else may look at it at any time")
 
 
 def path_of(value: libcst.CSTNode) -> Path:
@@ -204,10 +210,6 @@ def _is_called(text: ProgramText, function: libcst.FunctionDef, names: set[str])
         around = next(one for one in text.ancestors(function) if isinstance(one, (libcst.ClassDef, libcst.Module)))
         return isinstance(around, libcst.ClassDef) and around.name.value in names
     return name in names or name in ("forward", "training_step") or name.startswith("__")
-
-
-def _imports(text: ProgramText) -> list[libcst.CSTNode]:
-    return [*text.nodes(libcst.Import), *text.nodes(libcst.ImportFrom)]
 
 
 def _method(kind: libcst.ClassDef, name: str) -> libcst.FunctionDef | None:
