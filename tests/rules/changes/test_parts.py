@@ -59,7 +59,7 @@ def test_the_parts_are_joined_when_they_are_read():
         "print(hasattr(bank, 'rows'), hasattr(bank, 'other'))",
         "bank.add(bank.rows)",
         "bank.add(torch.ones(1, 2, dtype=torch.float64)); print(bank.rows.dtype)",
-        "w = torch.ones(1, 2, requires_grad=True); bank.rows = torch.ones(1, 2)\n    bank.add(w * 2); (bank.rows ** 2).sum().backward(); print(w.grad)",
+        "w = torch.ones(1, 2, requires_grad=True); bank.rows = torch.ones(1, 2); bank.add(w * 2); print(bank.rows)",
     ],
 )
 def test_readers_in_between_get_what_was_added_so_far(use):
