@@ -31,6 +31,7 @@ NOT_RULES = (
     "base",
     "bookkeeping",
     "deferring",
+    "einsums",
     "keeping",
     "kinds",
     "models",
