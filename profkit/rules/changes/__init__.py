@@ -31,6 +31,7 @@ NOT_RULES = (
     "base",
     "bookkeeping",
     "deferring",
+    "drawing",
     "einsums",
     "keeping",
     "kinds",
