@@ -128,7 +128,7 @@ def _refuse_more_than_books(text: ProgramText, kind: libcst.ClassDef, name: str)
 
 def _sets_own(part: libcst.CSTNode) -> bool:
     """Whether what a statement sets are local variables and attributes of ``self``."""
-    targets = [one.target for one in part.targets] if isinstance(part, libcst.Assign) else []
+    targets: list[libcst.CSTNode] = [one.target for one in part.targets] if isinstance(part, libcst.Assign) else []
     targets += [part.target] if isinstance(part, (libcst.AugAssign, libcst.AnnAssign)) else []
     nested = [one.elements for one in targets if isinstance(one, libcst.Tuple)]
     flat = [one for one in targets if not isinstance(one, libcst.Tuple)]
@@ -181,7 +181,8 @@ def _refuse_called_readers(text: ProgramText, loop: Loop, kind: libcst.ClassDef 
     if kind is not None:
         own = (one for one in matchers.findall(kind, matchers.Attribute()) if isinstance(one, libcst.Attribute))
         books |= {one.attr.value for one in own if _is_own(one)} | _defined(kind)
-    for function in (*_called_from(text, loop, kind), *text.nodes(libcst.Lambda)):
+    called: list[libcst.FunctionDef | libcst.Lambda] = [*_called_from(text, loop, kind), *text.nodes(libcst.Lambda)]
+    for function in called:
         for one in matchers.findall(function.body, matchers.Attribute()):
             assert isinstance(one, libcst.Attribute)
             parent = next(text.ancestors(one))
@@ -195,7 +196,8 @@ def _refuse_called_readers(text: ProgramText, loop: Loop, kind: libcst.ClassDef 
 def _called_from(text: ProgramText, loop: Loop, kind: libcst.ClassDef | None) -> list[libcst.FunctionDef]:
     """The functions of the file whose names the loop names, and so on; and those that Python calls by itself."""
     functions = [one for one in text.nodes(libcst.FunctionDef) if not lies_in(text, one, kind)]
-    known, names = [], names_in(loop.body)
+    known: list[libcst.FunctionDef] = []
+    names = names_in(loop.body)
     while True:
         new = [one for one in functions if one not in known and _is_called(text, one, names)]
         if not new:

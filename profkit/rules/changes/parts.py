@@ -54,8 +54,7 @@ def collect_parts(
     text: ProgramText, line: libcst.SimpleStatementLine, call: libcst.Call, part: libcst.BaseExpression
 ) -> bytes:
     """The file with the line's attribute as a property. Raises `Refused` if somebody might tell the two apart."""
-    target = line.body[0].targets[0].target  # type: ignore[union-attr]
-    assert isinstance(target, libcst.Attribute)
+    target = _target_of(line.body[0])
     name = target.attr.value
     method, kind = _method_and_class(text, line)
     _refuse_watched(text, kind, name)
@@ -75,6 +74,13 @@ def collect_parts(
     known = {"name": name, "parts": parts, "joined": joined, "torch": text.known_as("torch")}
     edits[method] = lambda one: _with_property(text, one, known)
     return text.edited(edits)
+
+
+def _target_of(part: libcst.BaseSmallStatement) -> libcst.Attribute:
+    assert isinstance(part, libcst.Assign)
+    target = part.targets[0].target
+    assert isinstance(target, libcst.Attribute)
+    return target
 
 
 def _with_property(
