@@ -1,9 +1,10 @@
 """``python -m profkit.collect.launch.turn OPTIONS -- ARGS`` runs a user's program once, timed and not recorded.
 
 `profkit fix` runs a program before and after a change by turns in this way. The file ``--result`` then holds what the
-two are compared by: how long the run took from the import of torch on, when each optimizer's step ended, the peak
-memory, how many backward nodes are alive, whether random numbers came from a seed, and which files the program was
-loaded from. ``parameters.npz`` beside it holds the optimizers' parameters at their first step and at the end.
+two are compared by: how long the run took from the import of torch on, when each optimizer's step ended, how long the
+main thread had waited for a busy processor until then, the peak memory, how many backward nodes are alive, whether
+random numbers came from a seed, and which files the program was loaded from. ``parameters.npz`` beside it holds the
+optimizers' parameters at their first step and at the end.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import random
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +24,7 @@ from typing import Any
 
 from profkit.collect.launch.main_module import split_command
 from profkit.collect.launch.unrecorded import run_unrecorded
+from profkit.collect.machine.page_faults import count_crowded_ns
 from profkit.collect.program.clocks import time
 
 _MOST_OPTIMIZERS = 8
@@ -45,6 +48,9 @@ class Turn:
         self._begun_ns = 0
         self._step_ns: list[int] = []
         self._aside_ns = 0
+        self._thread = threading.get_native_id()
+        self._crowded_ns: list[int] = []
+        self._crowded_before_ns = 0
         self._graph_nodes: list[int] = []
         self._optimizers: list[Any] = []
         self._starts: list[list[Any]] = []
@@ -59,7 +65,11 @@ class Turn:
         optimizer.register_optimizer_step_pre_hook(self._before_step)
         optimizer.register_optimizer_step_post_hook(self._after_step)
         self._drawn_from.update(_random_states())
+        self._crowded_before_ns = self._count_crowded_ns()
         self._begun_ns = time.perf_counter_ns()
+
+    def _count_crowded_ns(self) -> int:
+        return count_crowded_ns(self._thread) or 0
 
     def end(self) -> None:
         """The program is over, by itself or by an error. A fork of it says nothing."""
@@ -69,7 +79,10 @@ class Turn:
         states = _random_states()
         content = {
             "run_ns": ended_ns - self._begun_ns - self._aside_ns,
+            "crowded_ns": self._count_crowded_ns() - self._crowded_before_ns,
             "step_ns": self._step_ns,
+            "step_crowded_ns": self._crowded_ns,
+            "computes_elsewhere_s": _elsewhere_s(),
             "graph_nodes": self._graph_nodes,
             "peak_bytes": peak_bytes(),
             "device_peak_bytes": device_peak_bytes(),
@@ -90,6 +103,7 @@ class Turn:
     def _after_step(self, *_: Any) -> None:
         ended_ns = time.perf_counter_ns()
         self._step_ns.append(ended_ns - self._aside_ns)
+        self._crowded_ns.append(self._count_crowded_ns())
         steps = len(self._step_ns)
         if steps >= _FIRST_LOOK and steps & (steps - 1) == 0:
             self._graph_nodes.append(_count_graph_nodes())
@@ -104,6 +118,12 @@ class Turn:
                 arrays.update((f"{name}.{number}.{place:06d}", value) for place, value in enumerate(values))
         with suppress(OSError):
             np.savez(self._result.with_name("parameters.npz"), **arrays)
+
+
+def _elsewhere_s() -> float:
+    """Processor seconds of the program's other threads, and of its children that have ended."""
+    used = os.times()
+    return time.process_time() - time.thread_time() + used.children_user + used.children_system
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean, geometric_mean, median, stdev
 
 from profkit.core.errors import ProfkitError
+from profkit.core.units import format_share
 from profkit.diagnosis.fixing.patches import line_after
 from profkit.diagnosis.fixing.results import Comparison, compare_results
 from profkit.diagnosis.fixing.turns import Run, Stage, TooLong
@@ -64,6 +65,8 @@ class Gain:
     nodes_before: int = 0
     nodes_after: int = 0
     frees_graphs: bool = False
+    waited: float = 0.0
+    """Of all runs, how much was waiting for processors that others kept busy. It is left out of the seconds."""
 
     @property
     def is_faster(self) -> bool:
@@ -219,7 +222,12 @@ class _Prover:
         for number in range(MOST_PAIRS):
             begun = time.monotonic()
             order = (before, after) if number % 2 == 0 else (after, before)
-            first, second = (self._stage.run(files, max(1.0, end - time.monotonic())) for files in order)
+            try:
+                first, second = (self._stage.run(files, max(1.0, end - time.monotonic())) for files in order)
+            except TooLong:
+                if number < LEAST_PAIRS:
+                    raise
+                return  # what was run before is enough to judge by
             yield (first, second) if number % 2 == 0 else (second, first)
             left_s, lasted_s = end - time.monotonic(), time.monotonic() - begun
             if left_s < lasted_s:
@@ -276,21 +284,35 @@ def _judge(finding: Finding, runs: tuple[list[Run], list[Run]], comparison: Comp
     frees = gain.frees_memory or gain.frees_graphs
     if gain.is_faster or (frees and not gain.is_slower):
         return Trial(finding, ALTERED if comparison.differs else HELD, comparison.differs, gain, comparison)
-    reason = "it is slower" if gain.is_slower else "the difference lies inside the noise"
-    return Trial(finding, NO_GAIN, reason, gain, comparison)
+    return Trial(finding, NO_GAIN, "it is slower" if gain.is_slower else _noise(gain), gain, comparison)
+
+
+def _noise(gain: Gain) -> str:
+    """What the interval leaves open: a program that is too short, or a busy machine, may hide much."""
+    if gain.share.high < _WORTHWHILE:
+        return "the difference lies inside the noise"
+    return f"the difference lies inside the noise, which could hide a gain of up to {format_share(gain.share.high)}"
 
 
 def gain_of(before: Sequence[Run], after: Sequence[Run]) -> Gain:
     """What pairs of runs show: by their steps if these are most of the program's time, else by the whole run."""
-    of_step = all(run.is_row_of_steps for run in before) and all(run.step_s for run in after)
-    old, new = ([(run.step_s if of_step else run.run_s) or run.run_s for run in runs] for runs in (before, after))
+    of_step = all(run.is_row_of_steps for run in before) and all(run.step_s() for run in after)
+    alone = all(run.is_alone for run in (*before, *after))
+    old, new = ([_seconds(run, of_step, alone) for run in runs] for runs in (before, after))
     share = _interval([math.log(max(b, 1e-9) / max(a, 1e-9)) for a, b in zip(old, new, strict=True)])
     peaks = [[run.seen.device_peak_bytes or run.seen.peak_bytes for run in runs] for runs in (before, after)]
     frees = min(peaks[0]) > 0 and max(peaks[1]) < (1 - _LEAST_MEMORY) * min(peaks[0])
     means = [geometric_mean(side) if min(side) > 0 else 0.0 for side in (old, new)]  # their ratio is the share's
+    waited = sum(run.seen.crowded_ns for run in (*before, *after)) if alone else 0
+    total = sum(run.seen.run_ns for run in (*before, *after))
     gain = Gain(means[0], means[1], share, len(old), of_step, median(peaks[0]), median(peaks[1]), frees)
+    gain = replace(gain, waited=waited / total if total else 0.0)
     looks = [[run.seen.graph_nodes for run in runs] for runs in (before, after)]
     return _with_graphs(gain, *looks)
+
+
+def _seconds(run: Run, of_step: bool, without_waits: bool) -> float:
+    return (run.step_s(without_waits) if of_step else None) or run.run_s(without_waits)
 
 
 def _with_graphs(gain: Gain, before: Sequence[tuple[int, ...]], after: Sequence[tuple[int, ...]]) -> Gain:

@@ -24,6 +24,8 @@ _WARM_UP = 3
 """Steps that do not count: lazy initialisation, cold caches, first touch of memory."""
 _MOST_OUTSIDE = 0.5
 """If steps take less than half of the run, what happens outside of them decides how long the program takes."""
+_MOST_ELSEWHERE = 0.05
+"""Of the run's time: what PyTorch's idle threads use is far less, and a loader's worker far more."""
 _MOST_OUTPUT = 64 << 20
 """Characters of standard output that are compared; who prints more hardly reads it."""
 
@@ -47,7 +49,12 @@ class Seen(msgspec.Struct, frozen=True):
     """What the process says of itself (`profkit.collect.launch.turn`)."""
 
     run_ns: int = 0
+    crowded_ns: int = 0
+    """Of the run, how long the main thread waited for a busy processor; 0 where the system does not say."""
     step_ns: tuple[int, ...] = ()
+    step_crowded_ns: tuple[int, ...] = ()
+    computes_elsewhere_s: float = 0.0
+    """Processor seconds of other threads and of children: such a program may be the one that keeps them busy."""
     graph_nodes: tuple[int, ...] = ()
     """How many backward nodes are alive after the fourth, the eighth, the sixteenth step and so on."""
     peak_bytes: int = 0
@@ -76,15 +83,22 @@ class Run:
         return len(ends) >= _LEAST_STEPS and ends[-1] - ends[0] >= _MOST_OUTSIDE * self.seen.run_ns
 
     @property
-    def step_s(self) -> float | None:
-        """Seconds a step, evenly over the run without its beginning; None if there are too few steps."""
-        ends = self.seen.step_ns
-        return (ends[-1] - ends[_WARM_UP - 1]) / (len(ends) - _WARM_UP) / 1e9 if len(ends) >= _LEAST_STEPS else None
+    def is_alone(self) -> bool:
+        """Whether others kept the processors busy for which it waited: it has next to no second thread or child."""
+        return self.seen.computes_elsewhere_s <= _MOST_ELSEWHERE * self.seen.run_ns / 1e9
 
-    @property
-    def run_s(self) -> float:
+    def step_s(self, without_waits: bool = False) -> float | None:
+        """Seconds a step, evenly over the run without its beginning; None if there are too few steps. Waits for
+        processors that others keep busy may be left out."""
+        ends, waits = self.seen.step_ns, self.seen.step_crowded_ns
+        if len(ends) < _LEAST_STEPS:
+            return None
+        waited = waits[-1] - waits[_WARM_UP - 1] if without_waits and len(waits) == len(ends) else 0
+        return (ends[-1] - ends[_WARM_UP - 1] - waited) / (len(ends) - _WARM_UP) / 1e9
+
+    def run_s(self, without_waits: bool = False) -> float:
         """Seconds from the import of PyTorch to the end."""
-        return self.seen.run_ns / 1e9
+        return (self.seen.run_ns - (self.seen.crowded_ns if without_waits else 0)) / 1e9
 
 
 @dataclass(frozen=True, slots=True)

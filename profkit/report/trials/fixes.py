@@ -11,6 +11,8 @@ from profkit.report.wording import group_by_reason
 
 _WIDTH = 80
 """Columns of a plain terminal."""
+_MENTIONED = 0.01
+"""Of the time: waits for the processor that take less change no figure that is printed."""
 
 
 def render_fixes(fixes: Fixes, patch: str, end: str) -> str:
@@ -53,7 +55,8 @@ def _gain(gain: Gain) -> str:
         memory = f"; peak memory {format_bytes(gain.peak_before)} before, {format_bytes(gain.peak_after)} after"
     if gain.frees_graphs:
         memory += f"; {gain.nodes_before:,} backward nodes kept alive before, {gain.nodes_after:,} after"
-    return f"{seconds}: {shorter}, {gain.pairs} pairs of runs{memory}"
+    waits = f"; {format_share(gain.waited)} of the runs left out: others kept the processor busy"
+    return f"{seconds}: {shorter}, {gain.pairs} pairs of runs{memory}{waits if gain.waited >= _MENTIONED else ''}"
 
 
 def _interval(share: Share) -> str:

@@ -27,7 +27,22 @@ if TYPE_CHECKING:
 
 __all__ = ["AltersNumbers", "Refused", "changed_file"]
 
-NOT_RULES = ("base", "keeping", "models", "refusing", "rounds", "scopes", "sending", "sharing")
+NOT_RULES = (
+    "base",
+    "bookkeeping",
+    "deferring",
+    "drawing",
+    "einsums",
+    "keeping",
+    "kinds",
+    "models",
+    "parts",
+    "refusing",
+    "rounds",
+    "scopes",
+    "sending",
+    "sharing",
+)
 """Files here that the changes share."""
 
 

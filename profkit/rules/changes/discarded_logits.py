@@ -44,7 +44,9 @@ def _refuse_no_layer(text: ProgramText, function: libcst.BaseExpression) -> None
     """Raise `Refused` if what is called may be a whole model, which looks at the other positions too."""
     name = text_of(function).rpartition(".")[2]
     made = {text_of(one.targets[0].target) for one in text.nodes(libcst.Assign) if "Linear(" in text_of(one.value)}
-    noted = {text_of(one.target) for one in text.nodes(libcst.AnnAssign) if "Linear" in text_of(one.annotation)}
+    noted = {
+        text_of(one.target) for one in text.nodes(libcst.AnnAssign) if "Linear" in text_of(one.annotation.annotation)
+    }
     if name not in {one.rpartition(".")[2] for one in made | noted} and not _LAYERS.search(name):
         raise Refused(f"that `{name}` is one linear layer does not show in this file")
 

@@ -1,4 +1,4 @@
-"""The parts are collected in a list and joined once behind the loop."""
+"""The parts are collected in a list and joined once: behind the loop, or when somebody reads the attribute."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import libcst
 
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Edit, ProgramText, called_name, text_of
+from profkit.rules.changes.parts import collect_parts
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import are_set, fresh_name, loops_around, uses, variables_in, with_statements
 from profkit.rules.changes.sharing import refuse_changed_later, refuse_interrupted, refuse_shared
@@ -17,6 +18,8 @@ def growing_concatenation(text: ProgramText, finding: Finding) -> bytes:
     assert finding.location is not None
     statement = text.statement_at(finding.location.line)
     name, call, part = _grown(statement.body[0])
+    if not name.isidentifier():
+        return collect_parts(text, statement, call, part)
     loops = loops_around(text, statement)
     if not loops:
         raise Refused("the line stands in no loop of its function")
@@ -45,15 +48,20 @@ def _grown(part: libcst.BaseSmallStatement) -> tuple[str, libcst.Call, libcst.Ba
     if not isinstance(part, libcst.Assign) or len(part.targets) != 1 or not isinstance(part.value, libcst.Call):
         raise Refused("the line does not assign what it joins to a variable")
     target, call = part.targets[0].target, part.value
-    if not isinstance(target, libcst.Name) or called_name(call) not in _JOINING or not call.args:
+    if not _is_place(target) or called_name(call) not in _JOINING or not call.args:
         raise Refused("the line does not assign what it joins to a variable")
     pieces = call.args[0].value
     if not isinstance(pieces, (libcst.List, libcst.Tuple)) or len(pieces.elements) != 2:
         raise Refused("the line does not join two tensors")
     first, second = (element.value for element in pieces.elements)
-    if text_of(first) != target.value:
-        raise Refused(f"`{target.value}` does not grow at its end")
-    return target.value, call, second
+    if text_of(first) != text_of(target):
+        raise Refused(f"`{text_of(target)}` does not grow at its end")
+    return text_of(target), call, second
+
+
+def _is_place(target: libcst.BaseExpression) -> bool:
+    """A variable, or an attribute of ``self``."""
+    return isinstance(target, libcst.Name) or (isinstance(target, libcst.Attribute) and text_of(target.value) == "self")
 
 
 def _list_argument(call: libcst.Call, name: str) -> libcst.Arg:

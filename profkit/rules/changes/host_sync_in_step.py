@@ -1,4 +1,4 @@
-"""What a loop adds up or collects stays on the device; the number is read once, behind the loop.
+"""What a loop adds up, collects or notes stays on the device; the number is read once, behind the loop.
 
 Inside of the loop it is read where the program looks at it now and then, under an ``if``.
 """
@@ -9,8 +9,10 @@ import libcst
 from msgspec import Struct
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Edit, ProgramText, called_name, detached, text_of
-from profkit.rules.changes.keeping import kept_value
+from profkit.rules.changes.base import Edit, ProgramText, called_name, detached, followed_by, text_of
+from profkit.rules.changes.deferring import Deferred, defer
+from profkit.rules.changes.keeping import kept_value, stored_value
+from profkit.rules.changes.kinds import OTHER, WHOLE, kind_of
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import (
     Loop,
@@ -44,7 +46,13 @@ class _Kept(Struct, frozen=True):
 
 def host_sync_in_step(text: ProgramText, finding: Finding) -> bytes:
     assert finding.location is not None
-    kept = _find_kept(text, text.statement_at(finding.location.line))
+    line = text.statement_at(finding.location.line)
+    loops = loops_around(text, line)
+    if not loops:
+        raise Refused("the line stands in no loop of its function: where the number can be read later does not show")
+    if (found := _noted(line.body[0])) is not None:
+        return defer(text, loops[0], line, found)
+    kept = _find_kept(text, line, loops)
     first = _start_of(text, kept)
     outer = _lasting(text, kept, first)
     refuse_shared(text, kept.line, kept.name)
@@ -52,7 +60,8 @@ def host_sync_in_step(text: ProgramText, finding: Finding) -> bytes:
     if kept.is_list:
         refuse_changed_later(text, outer, _tensor_of(kept.read))
         _refuse_earlier_use(text, kept, first, outer)
-    edits: dict[libcst.CSTNode, Edit] = {kept.read: lambda _: detached(_tensor_of(kept.read))}
+    kept_there = detached(_tensor_of(kept.read)) if kept.is_list else _summand(text, kept, first)
+    edits: dict[libcst.CSTNode, Edit] = {kept.read: lambda _: kept_there}
     inside = uses(text, outer, kept.name)
     own = uses(text, kept.line, kept.name)
     for name in (one for one in inside if one not in own):
@@ -64,10 +73,21 @@ def host_sync_in_step(text: ProgramText, finding: Finding) -> bytes:
     return text.edited(edits)
 
 
-def _find_kept(text: ProgramText, line: libcst.SimpleStatementLine) -> _Kept:
-    loops = loops_around(text, line)
-    if not loops:
-        raise Refused("the line stands in no loop of its function: where the number can be read later does not show")
+def _noted(part: libcst.BaseSmallStatement) -> Deferred | None:
+    """A call of a method of which nothing is expected, with one number among its arguments."""
+    call = part.value if isinstance(part, libcst.Expr) else None
+    if not isinstance(call, libcst.Call) or not isinstance(call.func, libcst.Attribute):
+        return None
+    reads = [one for one in call.args if isinstance(one.value, libcst.Call) and _is_read(one.value) and not one.star]
+    is_list_of_ours = called_name(call) == "append" and not isinstance(call.func.value, libcst.Name)
+    if stored_value(part) is not None and not is_list_of_ours:
+        return None
+    if len(reads) != 1 or not isinstance(reads[0].value, libcst.Call):
+        return None
+    return Deferred(call, reads[0], _tensor_of(reads[0].value))
+
+
+def _find_kept(text: ProgramText, line: libcst.SimpleStatementLine, loops: list[Loop]) -> _Kept:
     part = line.body[0]
     value = kept_value(part)
     reads = [call for call in [*text.calls("item", "float")] if _is_in(text, call, value) and _is_read(call)]
@@ -138,6 +158,38 @@ def _tensor_of(read: libcst.Call) -> libcst.BaseExpression:
         assert isinstance(value.func, libcst.Attribute)
         value = value.func.value
     return value
+
+
+def _summand(text: ProgramText, kept: _Kept, first: libcst.Assign) -> libcst.BaseExpression:
+    """The tensor in the type in which Python adds: half the bits would swallow small numbers and overflow soon."""
+    tensor = _tensor_of(kept.read)
+    there = detached(tensor)
+    is_other = isinstance(first.value, libcst.Float) or called_name(kept.read) == "float"
+    value = kept_value(kept.line.body[0])
+    kind = OTHER if is_other or OTHER in _own_kinds(text, kept.read, value) else kind_of(text, tensor)
+    if kind == WHOLE:
+        return there
+    if kind == OTHER:
+        return followed_by(there, "double")
+    if not isinstance(tensor, libcst.Name):
+        raise Refused("whether whole numbers are added up does not show: begin with `0.0` if they are not")
+    torch = text.known_as("torch")
+    either = f"{torch}.float64 if {tensor.value}.is_floating_point() else {torch}.int64"
+    return followed_by(there, "to", libcst.Arg(libcst.parse_expression(either)))
+
+
+def _own_kinds(text: ProgramText, read: libcst.Call, value: libcst.BaseExpression) -> set[str]:
+    """The kinds of what a value is computed of besides the read: ``x.item() / n`` is no whole number."""
+    node: libcst.CSTNode = read
+    kinds = set()
+    for parent in text.ancestors(read):
+        if node is value:
+            break
+        if isinstance(parent, libcst.BinaryOperation):
+            other = parent.right if parent.left is node else parent.left
+            kinds |= {OTHER} if isinstance(parent.operator, libcst.Divide) else {kind_of(text, other)}
+        node = parent
+    return kinds
 
 
 def _start_of(text: ProgramText, kept: _Kept) -> libcst.Assign:

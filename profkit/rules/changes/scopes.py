@@ -75,7 +75,7 @@ def are_set(text: ProgramText, within: libcst.CSTNode, names: set[str]) -> set[s
 
 def mutated(text: ProgramText, within: libcst.CSTNode, names: set[str]) -> set[str]:
     """Which of these variables are changed in place inside a node, not only assigned anew."""
-    return {name for name in names if any(_mutates(text, use) for use in uses(text, within, name))}
+    return {name for name in names if any(mutates(text, use) for use in uses(text, within, name))}
 
 
 def guarded(text: ProgramText, node: libcst.CSTNode, loop: Loop) -> bool:
@@ -198,11 +198,12 @@ _COPYING = frozenset(("clone", "copy"))
 
 
 def _changes(text: ProgramText, name: libcst.Name) -> bool:
-    return is_set(text, name) or _mutates(text, name)
+    return is_set(text, name) or mutates(text, name)
 
 
-def _mutates(text: ProgramText, name: libcst.Name) -> bool:
-    """``x += y``, ``x[0] = y``, ``x.view(-1).add_(y)``, ``init.zeros_(x)``, ``f(y, out=x)``."""
+def mutates(text: ProgramText, name: libcst.CSTNode) -> bool:
+    """Whether what a variable or an attribute names is changed in place: ``x += y``, ``x[0] = y``,
+    ``x.view(-1).add_(y)``, ``init.zeros_(x)``, ``f(y, out=x)``."""
     inner: libcst.CSTNode = name
     for parent in text.ancestors(name):
         if isinstance(parent, _TARGETS):

@@ -1,33 +1,69 @@
-"""NumPy joins the list. Without a ``dtype`` it would make float64 of Python's floats, so one has to be given."""
+"""NumPy joins the list. It would make float64 of Python's floats, so a ``dtype`` has to be given, or arrays."""
 
 from __future__ import annotations
 
 import libcst
+from libcst import matchers
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Argument, ProgramText, called_name, refuse_hidden_arguments
+from profkit.rules.changes.base import Argument, ProgramText, called_name, refuse_hidden_arguments, text_of
 from profkit.rules.changes.refusing import Refused
 
 _OF_A_TYPE = {"FloatTensor": "float32", "DoubleTensor": "float64", "LongTensor": "int64", "IntTensor": "int32"}
 """The old constructors, and NumPy's name of the type that they convert to."""
+_ARRAYS = frozenset(("array", "asarray", "concatenate", "pad", "resize", "roll", "stack", "take", "tile", "transpose"))
+"""Functions of NumPy that always give an array."""
 
 
 def slow_tensor_construction(text: ProgramText, finding: Finding) -> bytes:
     assert finding.location is not None
-    call = text.call_at(finding.location.line, "tensor", "as_tensor", *_OF_A_TYPE)
-    refuse_hidden_arguments(call)
     numpy = text.imported_as("numpy")
     if numpy is None:
         raise Refused("the file does not import numpy")
+    call = _call_at(text, finding.location.line, numpy)
+    refuse_hidden_arguments(call)
     if called_name(call) in _OF_A_TYPE:
         return text.replaced(call, _of_a_type(text, call, numpy))
-    if Argument("dtype").find(call) is None:
+    if not call.args or (Argument("dtype").find(call) is None and not _is_of_arrays(text, call.args[0].value, numpy)):
         raise Refused("the call names no `dtype`, and NumPy would choose float64 for a list of numbers")
     first, *others = call.args
     if first.keyword is not None:
         raise Refused("the list is not the first argument")
     joined = libcst.Call(libcst.parse_expression(f"{numpy}.asarray"), [libcst.Arg(first.value)])
     return text.replaced(call, call.with_changes(args=[first.with_changes(value=joined), *others]))
+
+
+def _call_at(text: ProgramText, line: int, numpy: str) -> libcst.Call:
+    """The only call on the line; of several the only one that is given arrays, which take the longest."""
+    made = [call for call in text.calls("tensor", "as_tensor", *_OF_A_TYPE) if text.covers(call, line)]
+    of_arrays = [call for call in made if call.args and _is_of_arrays(text, call.args[0].value, numpy)]
+    return of_arrays[0] if len(of_arrays) == 1 else text.call_at(line, "tensor", "as_tensor", *_OF_A_TYPE)
+
+
+def _is_of_arrays(text: ProgramText, value: libcst.BaseExpression, numpy: str) -> bool:
+    """Whether a list is of what NumPy gives: ``[np.pad(x, 3) for x in data]``, or a function that returns one. NumPy
+    and PyTorch then choose the same type."""
+    if isinstance(value, libcst.ListComp):
+        made = value.elt
+        return isinstance(made, libcst.Call) and text_of(made.func).startswith(f"{numpy}.") and _is_array(made)
+    if not isinstance(value, libcst.Call) or not isinstance(value.func, libcst.Name):
+        return False
+    named = [one for one in text.nodes(libcst.FunctionDef) if one.name.value == value.func.value]
+    if len(named) != 1 or named[0].decorators or named[0].asynchronous is not None:
+        return False
+    given = [one for one in matchers.findall(named[0].body, matchers.Return()) if isinstance(one, libcst.Return)]
+    is_plain = not text.holds(named[0].body, libcst.FunctionDef, libcst.Lambda, libcst.Yield)
+    return (
+        is_plain
+        and bool(given)
+        and all(isinstance(one.value, libcst.ListComp) for one in given)
+        and all(one.value is not None and _is_of_arrays(text, one.value, numpy) for one in given)
+    )
+
+
+def _is_array(call: libcst.Call) -> bool:
+    """Not a tensor of an array, and nothing that NumPy makes one number or a list of."""
+    return called_name(call) in _ARRAYS and isinstance(call.func, libcst.Attribute)
 
 
 def _of_a_type(text: ProgramText, call: libcst.Call, numpy: str) -> libcst.Call:

@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Argument, Edit, ProgramText, called_name, text_of
+from profkit.rules.changes.einsums import TURNED, is_number, read_scores, read_values
 from profkit.rules.changes.refusing import AltersNumbers, Refused
-from profkit.rules.changes.scopes import Statement, block_of, names_in, scope_of, uses
+from profkit.rules.changes.scopes import Statement, block_of, lies_in, names_in, scope_of, uses
 
 _PRODUCTS = ("matmul", "bmm")
 _LAST_TWO = ({"-2", "-1"}, {"2", "3"}, {"1", "2"})
@@ -35,6 +36,14 @@ class _Written(Struct, frozen=True):
     dropout: str = ""
 
 
+class _Weighted(Struct, frozen=True):
+    """The product of the weights with the values: its node, the source of the values, and whether it is turned."""
+
+    product: libcst.BaseExpression
+    values: str
+    is_turned: bool = False
+
+
 class _Line(Struct, frozen=True):
     """A statement that sets ``name`` to a value; without a name it returns it. ``given`` is what must not be None."""
 
@@ -48,14 +57,16 @@ def unfused_attention(text: ProgramText, finding: Finding) -> bytes:
     assert finding.location is not None
     lines = _lines_from(text, finding.location.line)
     written, used = _Written(), 0
-    while used < len(lines) and not (written.is_soft and _weighted_values(lines[used], lines[used - 1])):
+    while used < len(lines) and not (written.is_soft and _weighted(lines[used], lines[used - 1])):
         written = _read_line(text, lines, used, written)
         used += 1
     if used == len(lines):
         raise Refused("the weights are not multiplied with the values right behind the softmax")
-    _refuse_other_readers(text, lines[: used + 1])
-    _refuse_own_steps(lines[: used + 1], written)
-    after = _with_call(text, lines, used, written)
+    weighted = _weighted(lines[used], lines[used - 1])
+    assert weighted is not None
+    _refuse_other_readers(text, lines[: used + 1], weighted)
+    _refuse_own_steps(lines[: used + 1], written, weighted)
+    after = _with_call(text, lines, used, written, weighted)
     if written.dropout:
         raise AltersNumbers("the fused attention drops out other weights at random", after)
     return after
@@ -114,9 +125,23 @@ def _scores(value: libcst.BaseExpression) -> _Written | None:
         if inner is None or inner.scale:
             return None
         return _scaled(inner, value)
+    if (sums := read_scores(value)) is not None:
+        return _with(_query(sums.first), query=_turned(_query(sums.first).query, sums.first_turned), key=sums.key)
     sides = _product(value)
     key = None if sides is None else _transposed(sides[1])
-    return None if sides is None or key is None else _Written(_plain(sides[0]), key)
+    return None if sides is None or key is None else _with(_query(sides[0]), key=key)
+
+
+def _query(value: libcst.BaseExpression) -> _Written:
+    """The queries, which may be scaled by a number before they meet the keys."""
+    is_by = isinstance(value, libcst.BinaryOperation) and isinstance(value.operator, (libcst.Divide, libcst.Multiply))
+    if isinstance(value, libcst.BinaryOperation) and is_by and is_number(value.right):
+        return _scaled(_Written(_plain(value.left)), value)
+    return _Written(_plain(value))
+
+
+def _turned(source: str, is_turned: bool) -> str:
+    return f"{source}{TURNED}" if is_turned else source
 
 
 def _product(value: libcst.BaseExpression) -> tuple[libcst.BaseExpression, libcst.BaseExpression] | None:
@@ -263,15 +288,30 @@ def _probability(call: libcst.Call, name: str) -> str:
     return f"{text_of(share.value)} if {text_of(training.value)} else 0.0"
 
 
-def _weighted_values(line: _Line, before: _Line) -> str:
-    sides = None if line.given else _product(line.value)
-    return text_of(sides[1]) if sides is not None and text_of(sides[0]) == before.name else ""
+def _weighted(line: _Line, before: _Line) -> _Weighted | None:
+    """The product, which may stand at the beginning of a chain: ``(weights @ v).transpose(1, 2)``."""
+    value = line.value
+    while not line.given:
+        sums, sides = read_values(value), _product(value)
+        if sums is not None and text_of(sums.first) == before.name:
+            return _Weighted(value, sums.key, sums.first_turned)
+        if sides is not None and text_of(sides[0]) == before.name:
+            return _Weighted(value, text_of(sides[1]))
+        if not isinstance(value, libcst.Call) or not isinstance(value.func, libcst.Attribute):
+            break
+        value = value.func.value
+    return None
 
 
-def _refuse_other_readers(text: ProgramText, lines: list[_Line]) -> None:
+def _refuse_other_readers(text: ProgramText, lines: list[_Line], weighted: _Weighted) -> None:
     """Raise `Refused` if what is computed on the way is read elsewhere."""
     inside = {id(line.statement) for line in lines}
-    for name in {line.name for line in lines[:-1]} - {lines[-1].name}:
+    names = {line.name for line in lines[:-1]}
+    for name in names:
+        for use in uses(text, lines[-1].value, name):
+            if not lies_in(text, use, weighted.product):
+                raise Refused(f"line {text.line_of(use)} names `{name}` too")
+    for name in names - {lines[-1].name}:
         if not name.isidentifier():
             raise Refused(f"`{name}` is kept beyond these lines")
         for use in uses(text, scope_of(text, lines[0].statement), name):
@@ -279,34 +319,40 @@ def _refuse_other_readers(text: ProgramText, lines: list[_Line]) -> None:
                 raise Refused(f"line {text.line_of(use)} names `{name}` too")
 
 
-def _refuse_own_steps(lines: list[_Line], written: _Written) -> None:
+def _refuse_own_steps(lines: list[_Line], written: _Written, weighted: _Weighted) -> None:
     """Raise `Refused` if what the call is given is computed from a step: ``scores.masked_fill(scores < 1, …)``."""
     names = {line.name for line in lines[:-1]}
-    given = [written.query, written.key, _weighted_values(lines[-1], lines[-2])]
+    given = [written.query, written.key, weighted.values]
     given += [one for one in (written.scale, written.mask, written.dropout) if one]
     for source in given:
         if own := names & names_in(libcst.parse_expression(source)):
             raise Refused(f"`{source}` is computed from `{min(own)}`, which the fused call does not give")
 
 
-def _with_call(text: ProgramText, lines: list[_Line], used: int, written: _Written) -> bytes:
+def _with_call(text: ProgramText, lines: list[_Line], used: int, written: _Written, weighted: _Weighted) -> bytes:
     functional = text.known_as("torch.nn.functional")
-    given = [written.query, written.key, _weighted_values(lines[used], lines[used - 1])]
+    given = [written.query, written.key, weighted.values]
     given += [f"attn_mask={written.mask}"] if written.mask else []
     given += [f"dropout_p={written.dropout}"] if written.dropout else []
     given += [] if _is_usual(written) else [f"scale={written.scale or '1.0'}"]
-    call = libcst.parse_expression(f"{functional}.scaled_dot_product_attention({', '.join(given)})")
+    source = f"{functional}.scaled_dot_product_attention({', '.join(given)})"
+    call = libcst.parse_expression(_turned(source, weighted.is_turned))
     above = [row for line in lines[1 : used + 1] for row in line.statement.leading_lines if row.comment is not None]
     above = [*lines[0].statement.leading_lines, *above]  # comments stay
     edits: dict[libcst.CSTNode, Edit] = {line.statement: lambda _: libcst.RemoveFromParent() for line in lines[:used]}
-    edits[lines[used].value] = lambda _: call
+    edits[weighted.product] = lambda _: call
     edits[lines[used].statement] = lambda line: line.with_changes(leading_lines=above)
     return text.edited(edits)
 
 
+def _sized(written: _Written) -> set[str]:
+    """The names of queries and keys: turned ones have heads of the same size."""
+    return {source.removesuffix(TURNED) for source in (written.query, written.key)}
+
+
 def _is_usual(written: _Written) -> bool:
     """Whether the scale is one over the root of the size of a head, which is what the call does by itself."""
-    sizes = {size for name in (written.query, written.key) for size in (f"{name}.size(-1)", f"{name}.shape[-1]")}
+    sizes = {size for name in _sized(written) for size in (f"{name}.size(-1)", f"{name}.shape[-1]")}
     roots = {root for size in sizes for root in (f"math.sqrt({size})", f"sqrt({size})", f"{size}**0.5")}
     plain = written.scale.replace(" ", "").replace("1.0/", "1/")
     while plain.startswith("(") and plain.endswith(")"):

@@ -153,6 +153,58 @@ def test_runs_that_take_too_long_are_told(tmp_path):
     assert trial.reason.startswith("a run did not end within 5 s; --most-seconds gives more")
 
 
+def test_a_run_that_takes_too_long_leaves_what_was_seen_before(tmp_path):
+    class Slower(HandWritten):
+        def run(self, changed, timeout_s):
+            if not changed and not RUNS["runs"][0]:
+                raise TooLong("a run did not end within 5 s")
+            return super().run(changed, timeout_s)
+
+    (tmp_path / "train.py").write_bytes(BEFORE)
+    stage = Slower(Tree(tmp_path, tmp_path), Program("train.py"), Path("runs"))
+    place = Location(str(tmp_path / "train.py"), 1, "f")
+    one = Finding("retained-graph", Kind.FAULT, Severity.HIGH, "", 1, 0.9, "", place)
+    diagnosis = Diagnosis(RunSummary((), None, None, None, None), Timing(0, 0, "optimizer"), (one,), {}, ())
+    for seconds, verdict in (((2.0, 2.5, 3.0), HELD), ((2.0, 2.5), UNKNOWN)):
+        RUNS["runs"] = [run(one) for one in seconds], [run(one) for one in (1.0, 1.4, 1.6, 1.0)]
+        (trial,) = prove_fixes(stage, diagnosis, Limits(1000.0), lambda _: None).trials
+        assert trial.verdict == verdict
+
+
+def crowded(run_s: float, waited_s: float, elsewhere_s: float = 0.0, steps: int = 0) -> Run:
+    one = run(run_s + waited_s, steps=steps)
+    waits = tuple(int(waited_s * 1e9 * number / steps) for number in range(1, steps + 1))
+    seen = Seen(
+        run_ns=one.seen.run_ns,
+        crowded_ns=int(waited_s * 1e9),
+        step_ns=one.seen.step_ns,
+        step_crowded_ns=waits,
+        computes_elsewhere_s=elsewhere_s,
+    )
+    return replace(one, seen=seen)
+
+
+WAITS = (0.0, 2.0, 0.5, 3.0)
+
+
+@pytest.mark.parametrize("steps", [0, 20])
+def test_waits_for_processors_that_others_use_are_left_out(tmp_path, steps):
+    before = [crowded(2.0, wait, steps=steps) for wait in WAITS]
+    found = prove(tmp_path, before, [crowded(1.8, wait, steps=steps) for wait in reversed(WAITS)])
+    (trial,) = found.trials
+    assert trial.verdict == HELD
+    assert trial.gain.share.fraction == pytest.approx(0.1)
+    assert trial.gain.waited == pytest.approx(8.0 / 19.4)
+
+
+def test_a_program_with_workers_may_keep_the_processors_busy_itself(tmp_path):
+    before = [crowded(2.0, wait, 1.0) for wait in (*WAITS, *WAITS)]
+    found = prove(tmp_path, before, [crowded(1.8, wait, 1.0) for wait in (*reversed(WAITS), *reversed(WAITS))])
+    (trial,) = found.trials
+    assert (trial.verdict, trial.gain.waited) == (NO_GAIN, 0.0)
+    assert trial.reason == "the difference lies inside the noise, which could hide a gain of up to 57 %"
+
+
 def test_what_is_no_part_of_the_program_or_may_alter_numbers_is_refused(tmp_path):
     library = finding(file="../lib/module.py")
     risky = finding(kind=Kind.OPPORTUNITY)

@@ -153,3 +153,10 @@ def test_an_array_that_the_tensor_shares_stays_shared():
 
 def test_a_leaf_of_the_graph_stays_on_its_device():
     refused("host-created-tensor", "x = torch.ones(8, requires_grad=True).to(device)  # here\n", "`requires_grad=`")
+
+
+def test_a_layer_that_is_declared_with_its_type():
+    text = "class State:\n    tokens: list[int]\n    out: nn.Linear\ndef f(state, h):\n"
+    text += "    logits = state.{}(h)  # here\n    return logits[:, -1]\n"
+    assert "state.out(h[:, -1])" in changed("discarded-logits", text.format("out"))
+    refused("discarded-logits", text.format("tokens"), "`tokens` is one linear layer does not show")

@@ -52,7 +52,7 @@ def test_a_running_sum_stays_on_the_device_until_the_loop_has_ended():
         # train
         for n, x in enumerate(data):
             loss = f(x)
-            total += loss.detach() * len(x)  # here
+            total += loss.detach().double() * len(x)  # here
             if n % 10 == 0:
                 print(float(total) / n)
         total = float(total)
@@ -256,7 +256,7 @@ def test_what_grows_is_collected_and_joined_once():
         ("for p in d:\n    e = torch.cat([e, f(e)])  # here\n", "what is joined to `e` is computed from it"),
         ("for p in d:\n    e = torch.cat([f(p), e])  # here\n", "`e` does not grow at its end"),
         ("e = torch.cat([e, f(p)])  # here\n", "stands in no loop"),
-        ("for p in d:\n    self.e = torch.cat([self.e, p])  # here\n", "does not assign what it joins to a variable"),
+        ("for p in d:\n    self.e = torch.cat([self.e, p])  # here\n", "stands in no plain method of a class"),
     ],
 )
 def test_what_is_read_while_it_grows_stays(text, reason):
