@@ -111,6 +111,25 @@ def test_products_of_what_a_call_has_made_need_no_weights():
     assert find(facts_of(events, callsites=(HEAD, CALL), run=Run(flow=DataFlow(others)))) == []
 
 
+@pytest.mark.parametrize(("name", "is_reported"), [("aten::div", False), ("aten::add", True)])
+def test_what_divides_by_a_mean_of_earlier_results_cannot_come_before_them(name: str, is_reported: bool):
+    """A hook makes it, after each call; a sum of the results ties nothing."""
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 200.0 * i, 200))
+        for turn in range(8):
+            start = 200.0 * i + 10 + 20 * turn
+            if i == 0:
+                events += [mark(0, start - 1.4, 0.2), mark(1, start - 1, 18)]
+                events += [annotation(f"{CALL_MARK}{2 * turn + k}", start - 0.5 + 8 * k, 7.2) for k in range(2)]
+            events += [op("aten::linear", start, 6, **LINEAR), op(name, start + 8, 6, dims=[[4, 8], [8]])]
+    takes = tuple(
+        taken for at in range(0, 24, 3) for taken in ((-10 - at, -1, -2), (at, at - 1 if at else -5), (at + 1,))
+    )
+    run = Run(flow=DataFlow(takes, unmarked=tuple(range(2, 24, 3))))
+    assert bool(find(facts_of(events, callsites=(HEAD, CALL), run=run))) is is_reported
+
+
 def test_weights_that_the_step_has_made_are_stacked():
     """Between two calls an event-less one makes the weights of the next, as an inner optimisation does."""
     takes = tuple(taken for turn in range(8) for taken in ((-1,), (-10, 2 * turn, 2 * turn)))

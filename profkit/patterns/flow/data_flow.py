@@ -59,19 +59,23 @@ def calls_around(facts: Facts, located: LocatedFlow, rows: Rows) -> Int64s:
 
 
 def longest_chain(
-    flow: DataFlow, round_of: Mapping[int, int], working: frozenset[int], may_follow_numbers: bool = False
+    flow: DataFlow,
+    round_of: Mapping[int, int],
+    working: frozenset[int],
+    binding: frozenset[int] = frozenset(),
+    may_follow_numbers: bool = False,
 ) -> int:
     """How many rounds lie one behind the other on the longest way through what calls take of each other.
 
     ``round_of`` says of each call in which round it is. The way goes through the rounds' ``working`` calls: what only
-    adds up results or keeps them needs no other round. Once Python has read a number of a round's
-    result, what follows may need that round, unless it ``may_follow_numbers``: then the program's text shows that it
-    does not.
+    adds up results or keeps them needs no other round. Calls that are ``binding`` count where they take what another
+    round led to, as a division by the mean of earlier results. Once Python has read a number of a round's result, what
+    follows may need that round, unless it ``may_follow_numbers``: then the program's text shows that it does not.
     """
     if not round_of:
         return 0
     first, last = min(round_of), min(max(round_of), len(flow.takes) - 1)
-    before, after = dict[int, int](), dict[int, int]()
+    before, after, tied = dict[int, int](), dict[int, int](), binding - working
     reads, read = frozenset(() if may_follow_numbers else flow.reads), 0
     for number in range(first, last + 1):
         mine, others, own = round_of.get(number), read, 0
@@ -80,10 +84,13 @@ def longest_chain(
                 is_own = mine is not None and round_of.get(maker) == mine
                 others = max(others, before[maker] if is_own else after[maker])
                 own = max(own, after[maker])
-        before[number], after[number] = others, max(others + (number in working), own)
+        before[number], after[number] = (
+            others,
+            max(others + (number in working or (number in tied and others > 0)), own),
+        )
         if number in reads:
             read = max(read, after[number])
-    return max((after[number] for number in working & after.keys()), default=0)
+    return max((after[number] for number in (working | tied) & after.keys()), default=0)
 
 
 def shared_inputs(flow: DataFlow, calls: Sequence[int]) -> tuple[bool, ...]:
