@@ -22,7 +22,8 @@ Use instead
 
 How the saving is estimated
 What the operators compute and move stays. Dispatch, Python between the operators, and the reading of weights by
-products of few rows are paid for as many calls as are left, likewise in the backward pass. On a device kernels that do
+products of few rows are paid for as many calls as are left, likewise in the backward pass. Operators whose tensors
+would leave the cache gain nothing. On a device kernels that do
 not fill it take no longer for more rows until they would.
 """
 
@@ -44,12 +45,14 @@ from profkit.patterns.loops.located import body_and_called, lines_between, locat
 from profkit.patterns.loops.loop_source import calls_independent_modules
 from profkit.patterns.step_calls import repeated_in_measured
 from profkit.rules.base import (
+    HIGH_FROM,
     MEDIUM_FROM,
     CallSite,
     Facts,
     Kind,
     Location,
     Need,
+    Severity,
     Suspicion,
     Suspicions,
     format_count,
@@ -57,6 +60,7 @@ from profkit.rules.base import (
 )
 from profkit.savings import combine
 from profkit.savings.one_call import join_calls
+from profkit.savings.replay import replay
 from profkit.trace import NONE, Bools, Int64s, Rows, among, distinct
 
 _LEAST = 4
@@ -137,13 +141,15 @@ def _suspect(facts: Facts, known: list[tuple[list[_Unbatched], Rows]]) -> Suspic
     changes = any(_normalises(facts, one.calls.operators[0]) for one in every)
     own = any(one.have_weights for one in every)
     edits = [join_calls(facts, rows, group[0].left / len(group[0].calls.marks)) for group, rows in known]
+    edit = combine(edits)
     return Suspicion(
         message=_say(count, left, each, len(leading)),
         fix=(_ONCE if left == 1 else _BY_LEVEL) + _OWN_WEIGHTS * own + _NORMALISED * changes,
         rows=np.sort(np.concatenate([rows for _, rows in known])),
-        edit=combine(edits),
+        edit=edit,
         worth=MEDIUM_FROM,
         kind=Kind.OPPORTUNITY if changes else None,
+        severity=Severity.MEDIUM if changes and replay(facts, edit).fraction >= HIGH_FROM else None,
         confidence=0.85 if all(one.by_flow for one in leading) else 0.7,
         count=count,
         places=Places.of(_lines(facts, every)),
