@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.patterns.loops.located import call_marks
+from profkit.patterns.program import located_operators
 from profkit.run.directory import DataFlow
-from profkit.trace.events import NONE, Int64s, Rows
+from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.statistics import among
 
 
@@ -100,3 +101,34 @@ def shared_inputs(flow: DataFlow, calls: Sequence[int]) -> tuple[bool, ...]:
     if len(set(map(len, given))) != 1:
         return ()
     return tuple(len(set(makers)) == 1 and makers[0] < calls[0] for makers in zip(*given, strict=True))
+
+
+def is_written_on_the_way(facts: Facts, makers: Rows, takers: Rows, passing: Bools) -> Bools:
+    """For pairs of the located step's operators: whether the taker surely does not take what the maker made, as it is
+    or after ``passing`` operators. Something wrote to it in between, or NumPy has its memory. False where the data flow
+    does not tell."""
+    located, found = located_flow(facts), np.zeros(len(makers), dtype=bool)
+    if located is None or not len(makers):
+        return found
+    rows = located_operators(facts)
+    number = calls_around(facts, located, rows)
+    passes = frozenset(number[passing[rows]].tolist()) - frozenset(number[~passing[rows]].tolist())
+    given, taken = (calls_around(facts, located, one).tolist() for one in (makers, takers))
+    for at, (maker, taker) in enumerate(zip(given, taken, strict=True)):
+        if 0 <= maker < taker and located.is_known(maker, taker):
+            found[at] = not _leads_to(located.flow, maker, taker, passes)
+    return found
+
+
+def _leads_to(flow: DataFlow, maker: int, taker: int, passes: frozenset[int]) -> bool:
+    waiting, seen = [taker], {taker}
+    if any(maker in flow.takes[read] for read in flow.reads if maker < read < taker):
+        return False
+    while waiting:
+        for one in flow.takes[waiting.pop()]:
+            if one == maker:
+                return True
+            if maker < one < taker and one in passes and one not in seen:
+                seen.add(one)
+                waiting.append(one)
+    return False
