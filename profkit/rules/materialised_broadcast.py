@@ -5,8 +5,8 @@ What it detects
 `contiguous()` or `clone()`, that repeat along new dimensions or dimensions of size one, if the first operator to take
 the result is an elementwise operator of two tensors, a function of pairs of vectors (`pairwise_distance`,
 `cosine_similarity`), or a product with weights that are the same for all copies (`linear`). Nothing is reported if the
-first one is another product, a concatenation or an embedding, which need the whole tensor, or if rows are tiled
-(`[a, b, a, b]`).
+first one is another product, a concatenation or an embedding, which need the whole tensor, if rows are tiled
+(`[a, b, a, b]`), or if the data flow of the located step shows that something writes to the copies before.
 
 Why is this bad?
 The repeated tensor is allocated, written and read back, all to hold the same numbers many times. An elementwise
@@ -36,8 +36,11 @@ from msgspec import Struct
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
 from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
 from profkit.patterns import each_step, first_shape, frequent_lines, program_operators, sum_per_step, times_per_step
+from profkit.patterns.flow.data_flow import is_written_on_the_way
 from profkit.patterns.loops.traffic import measure_traffic
+from profkit.patterns.program import located_operators
 from profkit.patterns.shapes import parse_numbers, result_of_repeat
+from profkit.patterns.step_calls import repeated_in_measured
 from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, rule
 from profkit.savings import Edit, combine, drop_operators, scale_operators, scale_with_backward
 from profkit.trace import NONE, Bools, Int64s, Rows, among, distinct
@@ -84,8 +87,10 @@ class _Repetition(Struct, frozen=True):
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
 def materialised_broadcast(facts: Facts) -> Suspicions:
     """Look at each line that repeats tensors for an operator that would broadcast them."""
-    found = _find_repeats(facts)
+    found = _find_repeats(facts, program_operators(facts))
     chosen = (found.takers >= 0) & (found.large_bytes >= _MIN_BYTES)
+    if chosen.any():
+        chosen &= ~among(found.rows, _changed_between(facts))
     for rows in frequent_lines(facts, found.rows[chosen]):
         mine = chosen & among(found.rows, rows)
         large, small = (sum_per_step(facts, size[mine]) for size in (found.large_bytes, found.small_bytes))
@@ -104,9 +109,19 @@ def materialised_broadcast(facts: Facts) -> Suspicions:
         )
 
 
-def _find_repeats(facts: Facts) -> _Repeats:
-    """Every operator of the program that repeats a tensor as broadcasting would, and who takes the result."""
-    called = program_operators(facts)
+def _changed_between(facts: Facts) -> Rows:
+    """The repetitions whose result something writes to before it is taken, as the data flow of the located step tells:
+    their copies differ."""
+    found = _find_repeats(facts, located_operators(facts))
+    taken, names = found.takers >= 0, facts.trace
+    passing = operators_of(names, ELEMENTWISE, VIEW, _REPEATING, _COPYING)
+    passing &= ~names.where_name(lambda name: name.endswith("_") and not name.endswith("__"))
+    written = is_written_on_the_way(facts, found.rows[taken], found.takers[taken], passing)
+    return repeated_in_measured(facts, found.rows[taken][written])
+
+
+def _find_repeats(facts: Facts, called: Rows) -> _Repeats:
+    """Every one of these operators that repeats a tensor as broadcasting would, and who takes the result."""
     wanted = operators_of(facts.trace, _REPEATING, _COPYING)[called]
     at = np.flatnonzero(wanted)
     events, own = facts.trace.events, called[at]

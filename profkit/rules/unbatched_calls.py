@@ -22,7 +22,8 @@ Use instead
 
 How the saving is estimated
 What the operators compute and move stays. Dispatch, Python between the operators, and the reading of weights by
-products of few rows are paid for as many calls as are left, likewise in the backward pass. On a device kernels that do
+products of few rows are paid for as many calls as are left, likewise in the backward pass. Operators whose tensors
+would leave the cache gain nothing. On a device kernels that do
 not fill it take no longer for more rows until they would.
 """
 
@@ -35,7 +36,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.families import MATRIX, base_name, operators_of
+from profkit.derive.families import MATRIX, VIEW, base_name, operators_of
 from profkit.patterns import Places, call_of, call_site, first_shape, in_most_steps, program_operators, shapes_of
 from profkit.patterns.flow.data_flow import LocatedFlow, calls_around, located_flow, longest_chain, shared_inputs
 from profkit.patterns.flow.equal_calls import EqualCalls, equal_calls, loops_of
@@ -44,12 +45,14 @@ from profkit.patterns.loops.located import body_and_called, lines_between, locat
 from profkit.patterns.loops.loop_source import calls_independent_modules
 from profkit.patterns.step_calls import repeated_in_measured
 from profkit.rules.base import (
+    HIGH_FROM,
     MEDIUM_FROM,
     CallSite,
     Facts,
     Kind,
     Location,
     Need,
+    Severity,
     Suspicion,
     Suspicions,
     format_count,
@@ -57,6 +60,7 @@ from profkit.rules.base import (
 )
 from profkit.savings import combine
 from profkit.savings.one_call import join_calls
+from profkit.savings.replay import replay
 from profkit.trace import NONE, Bools, Int64s, Rows, among, distinct
 
 _LEAST = 4
@@ -71,6 +75,15 @@ _WEIGHTED = frozenset(("addmm", "matmul", "mm", "mv"))
 """Products whose weights may stand on either side."""
 
 
+_ADDING_UP = frozenset(
+    (
+        *("add", "add_", "sub", "sub_", "rsub", "maximum", "minimum", "logaddexp", "cat", "stack"),
+        *("clone", "copy_", "index_put_", "index_add_", "scatter_add_", "zero_", "fill_"),
+    )
+)
+"""What may take results of earlier rounds only to go on with a sum, an extreme or a list of them."""
+
+
 class _Unbatched(Struct, frozen=True):
     """The calls of one line, how many of them would be left, whether their data flow shows it, not their source, and
     whether each has weights of its own that the step has made."""
@@ -79,6 +92,15 @@ class _Unbatched(Struct, frozen=True):
     left: int
     by_flow: bool
     have_weights: bool = False
+
+
+class _Numbers(Struct, frozen=True):
+    """The numbers of PyTorch's calls, a row for each run of a line: those that multiply, those that need what they take
+    of other runs, and the first and the last."""
+
+    working: Int64s
+    binding: Int64s
+    spans: Int64s
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.LINES, Need.SHAPES)
@@ -119,13 +141,15 @@ def _suspect(facts: Facts, known: list[tuple[list[_Unbatched], Rows]]) -> Suspic
     changes = any(_normalises(facts, one.calls.operators[0]) for one in every)
     own = any(one.have_weights for one in every)
     edits = [join_calls(facts, rows, group[0].left / len(group[0].calls.marks)) for group, rows in known]
+    edit = combine(edits)
     return Suspicion(
         message=_say(count, left, each, len(leading)),
         fix=(_ONCE if left == 1 else _BY_LEVEL) + _OWN_WEIGHTS * own + _NORMALISED * changes,
         rows=np.sort(np.concatenate([rows for _, rows in known])),
-        edit=combine(edits),
+        edit=edit,
         worth=MEDIUM_FROM,
         kind=Kind.OPPORTUNITY if changes else None,
+        severity=Severity.MEDIUM if changes and replay(facts, edit).fraction >= HIGH_FROM else None,
         confidence=0.85 if all(one.by_flow for one in leading) else 0.7,
         count=count,
         places=Places.of(_lines(facts, every)),
@@ -232,23 +256,28 @@ def _judge_by_flow(facts: Facts, located: LocatedFlow, calls: EqualCalls) -> _Un
     of_step = _have_weights_of_step(facts, located, calls, number, products)
     if (passes != passed).any() or of_step is None:
         return _Unbatched(calls, count, True)
-    working, spans = number[:, matters], np.stack([begun, over], axis=1)
-    chain = _chains(located, spans, working, passes)
+    calls_of = _Numbers(number[:, matters], number[:, _binds(facts, calls)], np.stack([begun, over], axis=1))
+    chain = _chains(located, calls_of, passes)
     by_numbers = chain * _LEAST > len(number) and bool(located.flow.reads)
-    if by_numbers and _chains(located, spans, working, passes, may_follow=True) < chain:
+    if by_numbers and _chains(located, calls_of, passes, may_follow=True) < chain:
         return None
     return _Unbatched(calls, max(1, round(chain * count / len(number))), True, of_step)
 
 
-def _chains(located: LocatedFlow, spans: Int64s, working: Int64s, passes: Int64s, may_follow: bool = False) -> int:
-    """How many calls are left: between two backward passes as many as the longest chain is long. ``spans`` are the
-    numbers of the first and the last of PyTorch's calls in each."""
+def _binds(facts: Facts, calls: EqualCalls) -> Bools:
+    """Which operators of a call make more of what they take than a sum or a view."""
+    binds: Bools = ~operators_of(facts.trace, _ADDING_UP, VIEW)[calls.operators[0]]
+    return binds
+
+
+def _chains(located: LocatedFlow, calls: _Numbers, passes: Int64s, may_follow: bool = False) -> int:
+    """How many calls are left: between two backward passes as many as the longest chain is long."""
     left = 0
     for one in distinct(passes).tolist():
-        rounds: list[list[int]] = spans[passes == one].tolist()
+        rounds: list[list[int]] = calls.spans[passes == one].tolist()
         round_of = {call: turn for turn, (first, last) in enumerate(rounds) for call in range(first, last + 1)}
-        works = frozenset(working[passes == one].ravel().tolist())
-        left += longest_chain(located.flow, round_of, works, may_follow_numbers=may_follow)
+        works, binds = (frozenset(of[passes == one].ravel().tolist()) for of in (calls.working, calls.binding))
+        left += longest_chain(located.flow, round_of, works, binds, may_follow_numbers=may_follow)
     return left
 
 

@@ -7,8 +7,9 @@ the calls whose results go into these alone. The reconstruction of an autoencode
 What nothing reads is known from the located step. Not reported: results that still exist when the step ends, calls that
 write into what they are given or draw random numbers, and programs that do not train, as a benchmark may throw
 everything away. Code that PyTorch does not see (TorchScript, DLPack, other libraries) may read a result: if operators
-outside of all calls take a tensor of its shape, the rule is silent. Nor are tensors on a device looked at, and steps
-with so many calls that only some were seen.
+outside of all calls take a tensor of its shape, the rule is silent. A backward pass may read what exists when it
+begins, and another thread anything. Nor are tensors on a device looked at, and steps with so many calls that only some
+were seen.
 
 Why is this bad?
 The calls take their time in each step, and memory for what they make.
@@ -60,7 +61,10 @@ _UNCERTAINTY = 0.1
 _MOST = 0.1
 """Of the step, from which on a price alone would be of high severity: another library may read the memory unseen."""
 _NOT_WATCHED = "what PyTorch's functions are given was not recorded (run a program with steps under profkit)"
-_NOT_LOOKED_AT = "who reads results was not looked at: they lie on a device, or the step has too many calls to see all"
+_NOT_LOOKED_AT = (
+    "who reads results was not looked at: they lie on a device, another thread runs, or the step has too many calls to "
+    "see all"
+)
 
 
 class _Unread(Struct, frozen=True):

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from profkit.core.marks import CALL_MARK
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.materialised_broadcast import materialised_broadcast
-from profkit.run.directory import CallSite
+from profkit.run.directory import CallSite, DataFlow, Run
 from profkit.savings.simulate import predict_saving
-from tests.traces import facts_of, kernel, mark, op, rows_named, runtime, step
+from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
 
 Json = dict[str, Any]
 SMALL, LARGE = [64, 1, 32], [64, 16, 32]
@@ -238,3 +239,21 @@ def test_on_a_device_the_kernels_shrink():
 def test_without_shapes_it_cannot_look():
     facts = facts_of([step(0, 0, 100), op("aten::repeat", 1, 9)])
     assert Need.SHAPES in missing_needs(facts, materialised_broadcast.needs)
+
+
+@pytest.mark.parametrize(
+    ("taken", "reads", "is_reported"),
+    [((0, -2), (), True), ((1, -2), (), False), ((2, -2), (), True), ((0, -2), (1,), False)],
+    ids=["as it is", "written to", "negated", "as an array, too"],
+)
+def test_copies_that_something_writes_to_differ(taken: tuple[int, ...], reads: tuple[int, ...], is_reported: bool):
+    """In the located step calls repeat a tensor, write to it, negate it, and subtract from what one of them made."""
+    negated = op("aten::neg", 34, 1, dims=[[8, 8]], types=["float"])
+    calls = [repeat(10), op("aten::fill_", 32, 1, dims=[[7]], types=["float"]), negated, binary(40)]
+    marks = [annotation(f"{CALL_MARK}{n}", call["ts"] - 0.2, call["dur"] + 0.4) for n, call in enumerate(calls)]
+    located = [mark(0, 5, 190), *marks]
+    flow = DataFlow(((-1,), (0,), (0,), taken), reads=reads)
+    moved = [{**event, "ts": event["ts"] + 200 * i} for i in range(4) for event in calls]
+    steps = [step(i, 200 * i, 200) for i in range(4)]
+    facts = facts_of([*steps, *located, *moved], callsites=(CallSite("a.py", 1, "f", "f(x)"),), run=Run(flow=flow))
+    assert bool(find(facts)) is is_reported

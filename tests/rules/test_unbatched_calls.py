@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from profkit.core.marks import CALL_MARK
-from profkit.findings.values import Kind
+from profkit.findings.values import Kind, Severity
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.unbatched_calls import unbatched_calls
 from profkit.run.directory import CallSite, DataFlow, Run
@@ -111,6 +111,25 @@ def test_products_of_what_a_call_has_made_need_no_weights():
     assert find(facts_of(events, callsites=(HEAD, CALL), run=Run(flow=DataFlow(others)))) == []
 
 
+@pytest.mark.parametrize(("name", "is_reported"), [("aten::div", False), ("aten::add", True)])
+def test_what_divides_by_a_mean_of_earlier_results_cannot_come_before_them(name: str, is_reported: bool):
+    """A hook makes it, after each call; a sum of the results ties nothing."""
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 200.0 * i, 200))
+        for turn in range(8):
+            start = 200.0 * i + 10 + 20 * turn
+            if i == 0:
+                events += [mark(0, start - 1.4, 0.2), mark(1, start - 1, 18)]
+                events += [annotation(f"{CALL_MARK}{2 * turn + k}", start - 0.5 + 8 * k, 7.2) for k in range(2)]
+            events += [op("aten::linear", start, 6, **LINEAR), op(name, start + 8, 6, dims=[[4, 8], [8]])]
+    takes = tuple(
+        taken for at in range(0, 24, 3) for taken in ((-10 - at, -1, -2), (at, at - 1 if at else -5), (at + 1,))
+    )
+    run = Run(flow=DataFlow(takes, unmarked=tuple(range(2, 24, 3))))
+    assert bool(find(facts_of(events, callsites=(HEAD, CALL), run=run))) is is_reported
+
+
 def test_weights_that_the_step_has_made_are_stacked():
     """Between two calls an event-less one makes the weights of the next, as an inner optimisation does."""
     takes = tuple(taken for turn in range(8) for taken in ((-1,), (-10, 2 * turn, 2 * turn)))
@@ -131,7 +150,7 @@ def test_it_fires_from_four_calls_on(calls: int, reported: bool):
 
 def test_batch_norm_in_training_makes_it_another_computation():
     (found,) = find(recording(within=("aten::batch_norm",)))
-    assert found.kind is Kind.OPPORTUNITY
+    assert (found.kind, found.severity) == (Kind.OPPORTUNITY, Severity.MEDIUM)
     assert "changes the numbers" in found.fix
 
 
@@ -193,8 +212,10 @@ def located_calls() -> list[Json]:
     return events
 
 
-def test_the_work_of_large_calls_stays():
-    """Each takes 100 µs, of which 20 are the price of a call, and Python 10: with many rows that is all."""
+@pytest.mark.parametrize(("rows", "call_us"), [(4096, 20), (16384, 0)])
+def test_the_work_of_large_calls_stays(rows: int, call_us: int):
+    """Each takes 100 µs, of which 20 are the price of a call, and Python 10: with many rows that is all. What would
+    take 4 MiB in one call does not fit the cache, and gains nothing."""
     events: list[Json] = []
     for i in range(3):
         events.append(step(i, 1000.0 * i, 1000))
@@ -203,10 +224,10 @@ def test_the_work_of_large_calls_stays():
             if i == 0:
                 events += [mark(0, start - 1.4, 0.2), mark(1, start - 1, 102)]
                 events.append(annotation(f"{CALL_MARK}{turn}", start - 0.5, 101))
-            events.append(op("aten::linear", start, 100, dims=[[4096, 8], [8, 8], [8]], types=LINEAR["types"]))
+            events.append(op("aten::linear", start, 100, dims=[[rows, 8], [8, 8], [8]], types=LINEAR["types"]))
     facts = facts_of(events, callsites=(HEAD, CALL), run=Run(flow=DataFlow(APART)))
     assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(
-        (8 * 20 + 7 * 10) * 7 / 8 / 1000, abs=2e-3
+        (8 * call_us + 7 * 10) * 7 / 8 / 1000, abs=2e-3
     )
 
 

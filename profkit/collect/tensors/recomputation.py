@@ -339,7 +339,9 @@ class CallWatch(overrides.TorchFunctionMode):
     def _look_at(self, function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> _Open:
         every = list(_tensors_in((arguments, tuple(named.values()))))
         given = [tensor for tensor in every if is_plain(tensor)]
-        self._graphs += name in _ENDS_GRAPH
+        if name in _ENDS_GRAPH:
+            self._graphs += 1
+            self._unread.begin_backward()
         if name in _SHARES:
             for tensor in given:
                 self._identities.memory_of(tensor).is_shared = True

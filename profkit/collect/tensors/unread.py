@@ -2,13 +2,15 @@
 the end of the step.
 
 Memory counts, not tensors: a view, or an access to a property, leads to the same memory. A call that cannot be followed
-counts as a reader. Calls that write into what they are given, or draw random numbers, are never left out, since other
-results would change.
+counts as a reader. So does a backward pass of all memory that still exists when it begins: a custom function, or the
+hook of a gradient, may have kept it for then. Calls that write into what they are given, or draw random numbers, are
+never left out, since other results would change.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -17,6 +19,8 @@ from profkit.run.directory import UnreadResult
 
 _DRAWING = ("bernoulli", "dropout", "exponential", "multinomial", "normal", "poisson", "rand", "uniform", "rrelu")
 
+_QUIET_THREADS = ("profkit-", "tqdm")
+"""How the names of threads, or of the modules that their classes come from, begin that read no tensors."""
 _KEEPING = ("batch_norm", "fake_quant", "instance_norm")
 """These also write what they have seen into buffers, which changes no version."""
 
@@ -35,6 +39,7 @@ class UnreadResults:
         self._takers: dict[Memory, list[int | None]] = {}
         self._calls: dict[int, _Call] = {}
         self._names: dict[int, str] = {}
+        self._before_backward: list[_Call] = []
 
     def take(self, call: int | None, name: str, memories: Iterable[Memory]) -> None:
         """The call with this number (None: one that cannot be followed) reads this memory."""
@@ -53,10 +58,21 @@ class UnreadResults:
             and not any(word in name for word in (*_DRAWING, *_KEEPING))
         ):
             self._calls[call] = _Call(made, max(shapes, key=math.prod, default=()))
+            self._before_backward.append(self._calls[call])
 
-    def conclude(self) -> tuple[UnreadResult, ...]:
+    def begin_backward(self) -> None:
+        """A backward pass begins, which runs code that is not seen."""
+        for call in self._before_backward:
+            for memory in call.made:
+                if not memory.is_gone:
+                    self._takers.setdefault(memory, []).append(None)
+        self._before_backward.clear()
+
+    def conclude(self) -> tuple[UnreadResult, ...] | None:
         """Groups of calls: one whose result nothing takes, and those whose results go into it alone. A call is younger
-        than those that made what it takes."""
+        than those that made what it takes. None if another thread runs: it may read results unseen."""
+        if _others_run():
+            return None
         group_of = dict[int, int]()
         groups = dict[int, list[int]]()
         for number, call in sorted(self._calls.items(), reverse=True):
@@ -75,3 +91,11 @@ class UnreadResults:
     def _readers(self, memory: Memory, number: int) -> list[int | None]:
         """Of all calls that took the memory, those after the one with this number, and those that are not known."""
         return [taker for taker in self._takers.get(memory, ()) if taker is None or taker > number]
+
+
+def _others_run() -> bool:
+    """Whether the program has more threads than this one."""
+    others = (one for one in threading.enumerate() if one is not threading.current_thread())
+    return any(
+        not (one.name.startswith(_QUIET_THREADS) or type(one).__module__.startswith(_QUIET_THREADS)) for one in others
+    )

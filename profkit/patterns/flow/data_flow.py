@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.patterns.loops.located import call_marks
+from profkit.patterns.program import located_operators
 from profkit.run.directory import DataFlow
-from profkit.trace.events import NONE, Int64s, Rows
+from profkit.trace.events import NONE, Bools, Int64s, Rows
 from profkit.trace.statistics import among
 
 
@@ -59,19 +60,23 @@ def calls_around(facts: Facts, located: LocatedFlow, rows: Rows) -> Int64s:
 
 
 def longest_chain(
-    flow: DataFlow, round_of: Mapping[int, int], working: frozenset[int], may_follow_numbers: bool = False
+    flow: DataFlow,
+    round_of: Mapping[int, int],
+    working: frozenset[int],
+    binding: frozenset[int] = frozenset(),
+    may_follow_numbers: bool = False,
 ) -> int:
     """How many rounds lie one behind the other on the longest way through what calls take of each other.
 
     ``round_of`` says of each call in which round it is. The way goes through the rounds' ``working`` calls: what only
-    adds up results or keeps them needs no other round. Once Python has read a number of a round's
-    result, what follows may need that round, unless it ``may_follow_numbers``: then the program's text shows that it
-    does not.
+    adds up results or keeps them needs no other round. Calls that are ``binding`` count where they take what another
+    round led to, as a division by the mean of earlier results. Once Python has read a number of a round's result, what
+    follows may need that round, unless it ``may_follow_numbers``: then the program's text shows that it does not.
     """
     if not round_of:
         return 0
     first, last = min(round_of), min(max(round_of), len(flow.takes) - 1)
-    before, after = dict[int, int](), dict[int, int]()
+    before, after, tied = dict[int, int](), dict[int, int](), binding - working
     reads, read = frozenset(() if may_follow_numbers else flow.reads), 0
     for number in range(first, last + 1):
         mine, others, own = round_of.get(number), read, 0
@@ -80,10 +85,13 @@ def longest_chain(
                 is_own = mine is not None and round_of.get(maker) == mine
                 others = max(others, before[maker] if is_own else after[maker])
                 own = max(own, after[maker])
-        before[number], after[number] = others, max(others + (number in working), own)
+        before[number], after[number] = (
+            others,
+            max(others + (number in working or (number in tied and others > 0)), own),
+        )
         if number in reads:
             read = max(read, after[number])
-    return max((after[number] for number in working & after.keys()), default=0)
+    return max((after[number] for number in (working | tied) & after.keys()), default=0)
 
 
 def shared_inputs(flow: DataFlow, calls: Sequence[int]) -> tuple[bool, ...]:
@@ -93,3 +101,34 @@ def shared_inputs(flow: DataFlow, calls: Sequence[int]) -> tuple[bool, ...]:
     if len(set(map(len, given))) != 1:
         return ()
     return tuple(len(set(makers)) == 1 and makers[0] < calls[0] for makers in zip(*given, strict=True))
+
+
+def is_written_on_the_way(facts: Facts, makers: Rows, takers: Rows, passing: Bools) -> Bools:
+    """For pairs of the located step's operators: whether the taker surely does not take what the maker made, as it is
+    or after ``passing`` operators. Something wrote to it in between, or NumPy has its memory. False where the data flow
+    does not tell."""
+    located, found = located_flow(facts), np.zeros(len(makers), dtype=bool)
+    if located is None or not len(makers):
+        return found
+    rows = located_operators(facts)
+    number = calls_around(facts, located, rows)
+    passes = frozenset(number[passing[rows]].tolist()) - frozenset(number[~passing[rows]].tolist())
+    given, taken = (calls_around(facts, located, one).tolist() for one in (makers, takers))
+    for at, (maker, taker) in enumerate(zip(given, taken, strict=True)):
+        if 0 <= maker < taker and located.is_known(maker, taker):
+            found[at] = not _leads_to(located.flow, maker, taker, passes)
+    return found
+
+
+def _leads_to(flow: DataFlow, maker: int, taker: int, passes: frozenset[int]) -> bool:
+    waiting, seen = [taker], {taker}
+    if any(maker in flow.takes[read] for read in flow.reads if maker < read < taker):
+        return False
+    while waiting:
+        for one in flow.takes[waiting.pop()]:
+            if one == maker:
+                return True
+            if maker < one < taker and one in passes and one not in seen:
+                seen.add(one)
+                waiting.append(one)
+    return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -9,13 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from profkit.collect.tensors import unread as unread_results
 from profkit.collect.tensors.recomputation import CallWatch
 from profkit.run.directory import UnreadResult
 
 WIDTH = 8
 
 
-def unread(step: Callable[[], object]) -> tuple[UnreadResult, ...]:
+def unread(step: Callable[[], object]) -> tuple[UnreadResult, ...] | None:
     watch = CallWatch()
     watch.begin()
     try:
@@ -24,8 +26,13 @@ def unread(step: Callable[[], object]) -> tuple[UnreadResult, ...]:
     finally:
         watch.stop()
     assert watch.found is not None
-    assert watch.found.unread is not None
     return watch.found.unread
+
+
+@pytest.fixture(autouse=True)
+def without_threads_of_other_tests(monkeypatch):
+    others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
+    monkeypatch.setattr(unread_results, "_QUIET_THREADS", (*unread_results._QUIET_THREADS, *others))
 
 
 @pytest.fixture
@@ -104,3 +111,47 @@ def x_buffer() -> Tensor:
 def test_a_layer_that_writes_statistics_is_not_told(x):
     norm = nn.BatchNorm1d(WIDTH)
     assert unread(lambda: norm(x)) == ()
+
+
+class Stepped(torch.autograd.Function):
+    """A step function, and a slope of its own for the backward pass."""
+
+    @staticmethod
+    def forward(ctx, x, is_kept):
+        slope = (x * 3).sigmoid()
+        if is_kept:
+            ctx.save_for_backward(slope)
+        return (x > 0).float()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return (grad * ctx.saved_tensors[0] if ctx.saved_tensors else grad), None
+
+
+@pytest.mark.parametrize(("is_kept", "count"), [(True, 0), (False, 1)])
+def test_what_a_function_keeps_for_its_backward_pass(layer, x, is_kept, count):
+    found = unread(lambda: Stepped.apply(layer(x), is_kept).sum().backward())
+    assert found is not None
+    assert len(found) == count
+
+
+def test_what_the_hook_of_a_gradient_reads(layer, x):
+    def step() -> None:
+        made = layer(x)
+        weight = made.detach().abs().neg().exp()
+        made.register_hook(lambda grad: grad * weight)
+        made.relu().sum().backward()
+
+    assert unread(step) == ()
+
+
+def test_another_thread_may_read_anything(layer, x):
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait, name="a reader")
+    thread.start()
+    try:
+        assert unread(lambda: layer(x).sigmoid()) is None
+    finally:
+        over.set()
+        thread.join()
+    assert unread(lambda: layer(x).sigmoid()) != ()

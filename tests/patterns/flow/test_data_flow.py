@@ -37,6 +37,14 @@ def test_a_sum_over_the_rounds_ties_none_of_them_together():
     assert chain(takes, {0: 0, 1: 0, 2: 1, 3: 1, 4: 2, 5: 2}, {0, 2, 4}) == 1
 
 
+@pytest.mark.parametrize(("binding", "length"), [({1, 4, 7}, 3), (set(), 1)])
+def test_what_is_made_of_earlier_results_needs_their_rounds(binding: set[int], length: int):
+    """Each round multiplies, and divides by what was made of the results before."""
+    takes = ((-1, -2), (0, -5), (1, -5), (-3, -2), (3, 2), (4, 2), (-4, -2), (6, 5))
+    rounds = {0: 0, 1: 0, 3: 1, 4: 1, 6: 2, 7: 2}
+    assert longest_chain(DataFlow(takes), rounds, frozenset({0, 3, 6}), frozenset(binding)) == length
+
+
 @pytest.mark.parametrize(("follows", "length"), [(False, 3), (True, 1)])
 def test_what_follows_a_number_that_python_read_may_need_it(follows: bool, length: int):
     flow = DataFlow(((-1, -2), (0,), (-3, -2), (2,), (-4, -2)), reads=(1, 3))
