@@ -24,7 +24,7 @@ class State:
 
 def setup(device: str) -> State:
     torch.manual_seed(0)
-    frequencies = [torch.randn(16, 24, device=device) for _ in range(60)]
+    frequencies = [torch.randn(16, width, device=device) for width in range(8, 68)]  # equal ones could be one product
     return State(frequencies, [torch.randn(1500, 16, device=device) for _ in range(30)])
 
 

@@ -36,16 +36,18 @@ class State:
 
 def setup(device: str) -> State:
     torch.manual_seed(0)
-    return State([torch.randn(64, 256, device=device) for _ in range(32)], torch.randn(256, 256, device=device) / 16)
+    return State([torch.randn(160, 256, device=device) for _ in range(32)], torch.randn(256, 256, device=device) / 16)
 
 
 def grow(root: Node, weight: Tensor, refer: Callable[[Node], Any]) -> Tensor:
-    """Expand the tree breadth first, two children a node, and return the sum over its leaves."""
+    """Expand the tree breadth first, two children a node, and return the sum over its leaves. Each child has fewer rows
+    than the one before, so that a level is no single batch."""
     level = [root]
     for depth in range(5):
-        for node in level:
-            for sign in (1.0, -1.0):
-                value = torch.tanh((sign * node.value) @ weight + 1 / (depth + 1))  # expect: reference-cycle
+        for number, node in enumerate(level):
+            for child, sign in enumerate((1.0, -1.0)):
+                rows = node.value[: len(node.value) - 2 * number - child - 1]
+                value = torch.tanh((sign * rows) @ weight + 1 / (depth + 1))  # expect: reference-cycle
                 node.children.append(Node(value, refer(node)))
         level = [child for node in level for child in node.children]
     return torch.stack([leaf.value.mean() for leaf in level]).sum()

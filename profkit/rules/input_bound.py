@@ -33,13 +33,13 @@ model up: an operator on several threads is as fast as its slowest thread, so a 
 stops them all, and nothing is gained. If the model fills all CPUs and a batch takes less than the rest of the step,
 more workers do not help.
 
-A finding names a line of the program under three conditions. It takes half of a batch's time itself, or a third in a
-function that takes four fifths. With each batch ready the step would be a fifth shorter. And without that line's
-function the step would be shorter by as much as workers give back on this machine. Its saving is that of the requests
-without the function: the most that a cheaper way can give back. If that is twice what workers would give back on a
-machine without other programs, they are not advised at all. If workers gain nothing and several lines together take
-most of it, the finding names the line that calls them, without a price. If each batch comes from an iterator of its
-own, which first orders the whole set anew, the saving is that of the requests without the order, and of freeing it
+A finding names a line of the program under three conditions. It takes half of a batch's time itself, or three quarters
+together with another line of its function. With each batch ready the step would be a fifth shorter. And without that
+line's function the step would be shorter by as much as workers give back on this machine. Its saving is that of the
+requests without the function: the most that a cheaper way can give back. If that is twice what workers would give back
+on a machine without other programs, they are not advised at all. If workers gain nothing and several lines together
+take most of it, the finding names the line that calls them, without a price. If each batch comes from an iterator of
+its own, which first orders the whole set anew, the saving is that of the requests without the order, and of freeing it
 after them.
 
 For a loader that already has workers, their own account gives the CPU time of a batch and the time it is blocked on
@@ -111,9 +111,9 @@ _FEW_OTHERS = 0.25
 _MOST = 0.5
 """Of a batch's time. Below that, no single line accounts for it; above, whether it leads depends on what it gives back
 beside workers. Also of the step, for a price of high severity."""
-_MUCH, _NEARLY_ALL = 1 / 3, 0.8
-"""Of a batch's time. What three lines of a function share, none has half of; if the function takes nearly all, it still
-is what has to become cheaper."""
+_MOST_OF_TWO = 3 / 4
+"""Of a batch's time, for the two lines of a function that take most of it: what they share, none has half of. Of a
+longer row of steps, such as reading, decoding and several transforms, each is needed, and workers come first."""
 _LEAST_SHARE = 0.2
 """Of the step, from which on the making of samples is told although workers do not pay: as of other time outside of
 PyTorch (`unattributed-time`)."""
@@ -316,26 +316,25 @@ class _Making(Struct, frozen=True):
 def _making(facts: Facts, loading: _Loading, least: float) -> _Making | None:
     """The function that takes most of a batch's time, if a ready batch would give a fifth of the step back, and the
     function ``least`` or more: then cheaper samples come before workers. None if no line takes half of a batch itself,
-    or a third where its function takes nearly all, or if the main process or the workers only wait.
+    or two three quarters, or if the main process or the workers only wait.
 
     Samples tell it in the main process and in workers. Without them line marks do in the main process: they make Python
     slower, but of what only passes there the shares are about right."""
     found = worker_function(facts) if loading.workers else batch_function(facts)
     if found is not None:
         line, lines = found.line, tuple(Location.of(one.site) for one in (found.line, *found.others))
+        if line.own_share < _MOST and found.two_lines_share < _MOST_OF_TWO:
+            return None
         known = found.name, found.share, lines, line.own_share, line.callee
     elif loading.workers == 0 and not batch_prices(facts):
-        hot = hottest_function(facts, _located_requests(facts), _MUCH, busiest_site(facts, loading.rows))
+        hot = hottest_function(facts, _located_requests(facts), _MOST, busiest_site(facts, loading.rows))
         places = locations_of(facts, [hot.line.site]) if hot is not None else ()
         if hot is None or not places:
             return None
         known = hot.name, hot.fraction, places[:1], hot.line.fraction, ""
     else:
         return None
-    _, share, _, line_share, _ = known
-    if line_share < (_MUCH if share >= _NEARLY_ALL else _MOST):
-        return None
-    edit = _without_part(facts, loading, share)
+    edit = _without_part(facts, loading, known[1])
     saved = replay(facts, edit).fraction
     is_told = saved >= max(least, _WORTH) and replay(facts, remove(loading.rows)).fraction >= _LEAST_SHARE
     return _Making(*known, edit, saved) if is_told else None

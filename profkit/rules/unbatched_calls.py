@@ -253,7 +253,7 @@ def _judge_by_flow(facts: Facts, located: LocatedFlow, calls: EqualCalls) -> _Un
     number, count = number[known], len(calls.marks)
     begun, over = number[:, matters].min(axis=1), number.max(axis=1)
     passes, passed = (np.searchsorted(located.flow.backward, at) for at in (begun, over))
-    of_step = _have_weights_of_step(facts, located, calls, number, products)
+    of_step = _have_weights_of_step(facts, located, calls, number, products, calls.marks[known])
     if (passes != passed).any() or of_step is None:
         return _Unbatched(calls, count, True)
     calls_of = _Numbers(number[:, matters], number[:, _binds(facts, calls)], np.stack([begun, over], axis=1))
@@ -282,11 +282,12 @@ def _chains(located: LocatedFlow, calls: _Numbers, passes: Int64s, may_follow: b
 
 
 def _have_weights_of_step(
-    facts: Facts, located: LocatedFlow, calls: EqualCalls, number: Int64s, products: Bools
+    facts: Facts, located: LocatedFlow, calls: EqualCalls, number: Int64s, products: Bools, marks: Rows
 ) -> bool | None:
     """False if each product takes the same weights in all calls, or nothing but what its own call has made; True if one
     takes weights that the step has made for it, as in an inner optimisation. None for weights that were there before:
-    those of other modules, or other tensors."""
+    those of other modules, or other tensors. None, too, for what other lines of the same call of the function have
+    made, as attention's keys: its weights are those of these lines."""
     names = [base_name(facts.trace.name_of(row)) for row in calls.operators[0][products].tolist()]
     flow, own, found = located.flow, [frozenset(mine) for mine in number.tolist()], False
     for name, column in zip(names, number[:, products].T.tolist(), strict=True):
@@ -296,8 +297,18 @@ def _have_weights_of_step(
         weights = [next(iter(flow.takes[call][1:2]), NONE) for call in column]
         if len({one for one in weights if one < 0}) > 1:
             return None
+        if _are_made_inside(facts, located, weights, marks):
+            return None
         found |= max(weights) >= 0
     return found
+
+
+def _are_made_inside(facts: Facts, located: LocatedFlow, weights: list[int], marks: Rows) -> bool:
+    """Whether each of these calls lies in the same call of a function as the marked line, each in another one."""
+    around, made = marks_around(facts)[marks], located.marks[np.array(weights).clip(min=0)]
+    if len(distinct(around)) < len(marks) or (around < 0).any() or min(weights) < 0:
+        return False
+    return bool(((made > around) & (made < facts.tree.stop[around])).all())
 
 
 def _judge_by_source(facts: Facts, calls: EqualCalls) -> _Unbatched:

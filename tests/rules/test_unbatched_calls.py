@@ -111,6 +111,33 @@ def test_products_of_what_a_call_has_made_need_no_weights():
     assert find(facts_of(events, callsites=(HEAD, CALL), run=Run(flow=DataFlow(others)))) == []
 
 
+@pytest.mark.parametrize("are_inside", [True, False])
+def test_what_other_lines_of_the_same_call_have_made_are_no_weights(are_inside: bool):
+    """Heads of attention with weights of their own multiply what they made of them; or weights that were made before,
+    as by an inner optimisation, are multiplied in a function."""
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 400.0 * i, 400))
+        for turn in range(8):
+            start = 400.0 * i + 200 + 20 * turn
+            first = start if are_inside else 400.0 * i + 10 + 10 * turn
+            of_first, of_product = (2 * turn, 2 * turn + 1) if are_inside else (turn, 8 + turn)
+            if i == 0:
+                events += [mark(0, start - 1, 18), mark(2, first - 0.8, 7), mark(1, start + 7.2, 8)]
+                events += [
+                    annotation(f"{CALL_MARK}{of_first}", first - 0.5, 6.6),
+                    annotation(f"{CALL_MARK}{of_product}", start + 7.5, 7),
+                ]
+            events += [op("aten::linear", first, 6, **LINEAR), op("aten::matmul", start + 8, 6, dims=[[4, 8], [8, 4]])]
+    makes = [(-10 - turn, -50 - turn, -80 - turn) for turn in range(8)]
+    multiplies = [(-100 - turn, 2 * turn if are_inside else turn) for turn in range(8)]
+    pairs = zip(makes, multiplies, strict=True)
+    takes = tuple(one for pair in pairs for one in pair) if are_inside else (*makes, *multiplies)
+    sites = (HEAD, CallSite("tags.py", 20, "Head.forward", "return q @ k"), CallSite("tags.py", 18, "make", "k = f(x)"))
+    found = find(facts_of(events, callsites=sites, run=Run(flow=DataFlow(takes))))
+    assert len(found) == (not are_inside)
+
+
 @pytest.mark.parametrize(("name", "is_reported"), [("aten::div", False), ("aten::add", True)])
 def test_what_divides_by_a_mean_of_earlier_results_cannot_come_before_them(name: str, is_reported: bool):
     """A hook makes it, after each call; a sum of the results ties nothing."""

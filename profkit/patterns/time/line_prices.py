@@ -56,6 +56,11 @@ class FunctionPrice(Struct, frozen=True):
     line: LinePrice
     others: tuple[LinePrice, ...] = ()
 
+    @property
+    def two_lines_share(self) -> float:
+        """What the line and the next one take themselves."""
+        return self.line.own_share + sum(one.own_share for one in self.others[:1])
+
 
 @derived_once
 def line_prices(facts: Facts) -> tuple[LinePrice, ...]:
