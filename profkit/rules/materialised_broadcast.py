@@ -5,8 +5,9 @@ What it detects
 `contiguous()` or `clone()`, that repeat along new dimensions or dimensions of size one, if the first operator to take
 the result is an elementwise operator of two tensors, a function of pairs of vectors (`pairwise_distance`,
 `cosine_similarity`), or a product with weights that are the same for all copies (`linear`). Nothing is reported if the
-first one is another product, a concatenation or an embedding, which need the whole tensor, if rows are tiled
-(`[a, b, a, b]`), or if the data flow of the located step shows that something writes to the copies before.
+first one is another product, a concatenation or an embedding, which need the whole tensor, if rows are tiled (`[a, b,
+a, b]`), or if something writes to the copies before: the data flow of the located step tells, or else any operator in
+between that writes in place.
 
 Why is this bad?
 The repeated tensor is allocated, written and read back, all to hold the same numbers many times. An elementwise
@@ -36,7 +37,7 @@ from msgspec import Struct
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
 from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
 from profkit.patterns import each_step, first_shape, frequent_lines, program_operators, sum_per_step, times_per_step
-from profkit.patterns.flow.data_flow import is_written_on_the_way
+from profkit.patterns.flow.data_flow import is_written_on_the_way, located_flow
 from profkit.patterns.loops.traffic import measure_traffic
 from profkit.patterns.program import located_operators
 from profkit.patterns.shapes import parse_numbers, result_of_repeat
@@ -91,6 +92,8 @@ def materialised_broadcast(facts: Facts) -> Suspicions:
     chosen = (found.takers >= 0) & (found.large_bytes >= _MIN_BYTES)
     if chosen.any():
         chosen &= ~among(found.rows, _changed_between(facts))
+    if located_flow(facts) is None:
+        chosen &= ~_may_be_changed(facts, found)
     for rows in frequent_lines(facts, found.rows[chosen]):
         mine = chosen & among(found.rows, rows)
         large, small = (sum_per_step(facts, size[mine]) for size in (found.large_bytes, found.small_bytes))
@@ -114,10 +117,22 @@ def _changed_between(facts: Facts) -> Rows:
     their copies differ."""
     found = _find_repeats(facts, located_operators(facts))
     taken, names = found.takers >= 0, facts.trace
-    passing = operators_of(names, ELEMENTWISE, VIEW, _REPEATING, _COPYING)
-    passing &= ~names.where_name(lambda name: name.endswith("_") and not name.endswith("__"))
+    passing = operators_of(names, ELEMENTWISE, VIEW, _REPEATING, _COPYING) & ~names.where_name(_writes)
     written = is_written_on_the_way(facts, found.rows[taken], found.takers[taken], passing)
     return repeated_in_measured(facts, found.rows[taken][written])
+
+
+def _may_be_changed(facts: Facts, found: _Repeats) -> Bools:
+    """Whether something that writes in place runs between a repetition and what takes its result."""
+    called = program_operators(facts)
+    so_far = np.concatenate([[0], np.cumsum(facts.trace.where_name(_writes)[called])])
+    begin, end = np.searchsorted(called, found.rows), np.searchsorted(called, found.takers)
+    changed: Bools = so_far[np.maximum(end, begin)] > so_far[begin]
+    return changed
+
+
+def _writes(name: str) -> bool:
+    return name.endswith("_") and not name.endswith("__")
 
 
 def _find_repeats(facts: Facts, called: Rows) -> _Repeats:

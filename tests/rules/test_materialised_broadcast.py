@@ -61,6 +61,12 @@ def test_two_repetitions_for_one_operator_save_both_of_its_reads():
     assert predict_saving(facts, found.edit).fraction == pytest.approx(saved / 200, abs=1e-4)
 
 
+@pytest.mark.parametrize(("at", "is_reported"), [(2, True), (35, False), (75, True)])
+def test_without_data_flow_what_writes_in_place_in_between_may_change_the_copies(at: int, is_reported: bool):
+    written = op("aten::fill_", at, 1, dims=[[9], []], types=["float", "Scalar"])
+    assert bool(find(recording(repeat(10), binary(40), written))) is is_reported
+
+
 @pytest.mark.parametrize("name", ["repeat", "tile"])
 def test_new_leading_dimensions_count(name):
     assert len(find(recording(repeat(10, [16, 32], "[64, 1, 1]", name), binary(40)))) == 1
