@@ -62,6 +62,11 @@ def base_name(name: str) -> str:
     return plain if plain.endswith("__") else plain.removesuffix("_")
 
 
+def writes_in_place(name: str) -> bool:
+    """Whether an operator of this name, ``'aten::add_'`` or ``'add_'``, writes its result into its input."""
+    return name.endswith("_") and not name.endswith("__")
+
+
 def operators_of(trace: Trace, *families: frozenset[str]) -> Bools:
     """A mask of the operators whose name, in place or not, is in one of the families."""
     codes = _codes_by_base_name(trace.names)

@@ -34,7 +34,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of
+from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of, writes_in_place
 from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
 from profkit.patterns import each_step, first_shape, frequent_lines, program_operators, sum_per_step, times_per_step
 from profkit.patterns.flow.data_flow import is_written_on_the_way, located_flow
@@ -117,7 +117,7 @@ def _changed_between(facts: Facts) -> Rows:
     their copies differ."""
     found = _find_repeats(facts, located_operators(facts))
     taken, names = found.takers >= 0, facts.trace
-    passing = operators_of(names, ELEMENTWISE, VIEW, _REPEATING, _COPYING) & ~names.where_name(_writes)
+    passing = operators_of(names, ELEMENTWISE, VIEW, _REPEATING, _COPYING) & ~names.where_name(writes_in_place)
     written = is_written_on_the_way(facts, found.rows[taken], found.takers[taken], passing)
     return repeated_in_measured(facts, found.rows[taken][written])
 
@@ -125,14 +125,10 @@ def _changed_between(facts: Facts) -> Rows:
 def _may_be_changed(facts: Facts, found: _Repeats) -> Bools:
     """Whether something that writes in place runs between a repetition and what takes its result."""
     called = program_operators(facts)
-    so_far = np.concatenate([[0], np.cumsum(facts.trace.where_name(_writes)[called])])
+    so_far = np.concatenate([[0], np.cumsum(facts.trace.where_name(writes_in_place)[called])])
     begin, end = np.searchsorted(called, found.rows), np.searchsorted(called, found.takers)
     changed: Bools = so_far[np.maximum(end, begin)] > so_far[begin]
     return changed
-
-
-def _writes(name: str) -> bool:
-    return name.endswith("_") and not name.endswith("__")
 
 
 def _find_repeats(facts: Facts, called: Rows) -> _Repeats:

@@ -33,7 +33,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from profkit.derive.families import ELEMENTWISE, base_name, operators_of
+from profkit.derive.families import ELEMENTWISE, base_name, operators_of, writes_in_place
 from profkit.patterns import (
     Call,
     distinct_calls,
@@ -163,7 +163,7 @@ def _readers(facts: Facts, copies: Ordering) -> Int64s:
 def _passing(facts: Facts, called: Rows) -> Bools:
     """Operators that read nothing, or whose result lies as their input does. What writes into its input is none: it
     would change the tensor that was copied."""
-    in_place = facts.trace.where_name(lambda name: name.endswith("_") and not name.endswith("__"))
+    in_place = facts.trace.where_name(writes_in_place)
     passing: Bools = operators_of(facts.trace, ELEMENTWISE, _NOTHING) & ~in_place
     return passing[called]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.derive.families import ELEMENTWISE, MATRIX, VIEW, base_name, operators_of
+from profkit.derive.families import ELEMENTWISE, MATRIX, VIEW, base_name, operators_of, writes_in_place
 from tests.traces import annotation, op, trace_of
 
 
@@ -21,6 +21,14 @@ from tests.traces import annotation, op, trace_of
 )
 def test_the_base_of_a_name_has_no_namespace_and_no_in_place_underscore(name, base):
     assert base_name(name) == base
+
+
+@pytest.mark.parametrize(
+    ("name", "is_in_place"),
+    [("aten::add_", True), ("fill_", True), ("aten::add", False), ("aten::__and__", False), ("aten::_softmax", False)],
+)
+def test_one_underscore_behind_a_name_says_that_it_writes_into_its_input(name, is_in_place):
+    assert writes_in_place(name) is is_in_place
 
 
 def test_no_operator_belongs_to_two_families():

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.families import ELEMENTWISE, base_name
+from profkit.derive.families import ELEMENTWISE, base_name, writes_in_place
 from profkit.patterns.calls import Call
 from profkit.patterns.shapes import parse_numbers
 from profkit.patterns.step_calls import COPIES, PRODUCTS, Shape, StepCalls
@@ -115,7 +115,7 @@ def _only_makers(place: int, shape: Shape, count: int, results: Sequence[Shape],
 
 
 def _gives_part(call: Call) -> bool:
-    is_in_place = call.name.endswith("_") and not call.name.endswith("__")  # what it writes to may be read later
+    is_in_place = writes_in_place(call.name)  # what it writes to may be read later
     name = base_name(call.name)
     known = (ELEMENTWISE | COPIES | PRODUCTS | {"slice", *_PARTWISE}) - _RANDOM - {"repeat"}
     return not is_in_place and name in known

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.families import ELEMENTWISE, base_name
+from profkit.derive.families import ELEMENTWISE, base_name, writes_in_place
 from profkit.patterns.attribution import busiest_site
 from profkit.patterns.calls import Call, call_of
 from profkit.patterns.frequency import in_most_steps
@@ -168,7 +168,7 @@ def _used_head(call: Call, whole: Shape, dimension: int) -> int:
 def _commutes(call: Call) -> bool:
     """Whether cutting before the operator would give the same part. A product's rows and columns are those of what is
     multiplied, and its diagonal is a sum of products of rows."""
-    is_in_place = call.name.endswith("_") and not call.name.endswith("__")  # what it writes to may be read later
+    is_in_place = writes_in_place(call.name)  # what it writes to may be read later
     return not is_in_place and base_name(call.name) in (ELEMENTWISE | COPIES | PRODUCTS) - _RANDOM
 
 

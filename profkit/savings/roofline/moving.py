@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from profkit.derive.device.kernel_families import Family
-from profkit.derive.families import ELEMENTWISE
+from profkit.derive.families import ELEMENTWISE, writes_in_place
 from profkit.derive.operators.operators import LARGEST_TENSOR
 from profkit.savings.roofline.calls import BYTES_OF, FLOATS, Call
 from profkit.savings.roofline.demand import Demand
@@ -46,7 +46,7 @@ def _elementwise(call: Call) -> Demand | None:
     if not tensors:
         return None
     plain = call.name.removeprefix("aten::")
-    is_in_place = plain.endswith("_") and not plain.endswith("__")
+    is_in_place = writes_in_place(plain)
     made = call.type_of(0) if is_in_place else ("bool" if plain in _COMPARISONS else _widest(call))
     written = elements * BYTES_OF.get(made or "float32", 4) + (elements if plain == "native_dropout" else 0)
     return _moved(Family.ELEMENTWISE, call, call.all_bytes, float(written))
