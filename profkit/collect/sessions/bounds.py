@@ -17,7 +17,7 @@ from profkit.collect.machine.heap import give_back
 from profkit.collect.machine.patience import Patience
 from profkit.collect.program.clocks import time
 from profkit.collect.sessions.alarm import Alarm
-from profkit.collect.sessions.allowance import Allowance
+from profkit.collect.sessions.allowance import FEW_EVENTS, Allowance
 from profkit.collect.sessions.held_memory import HeldMemory
 
 GROWTH_BYTES = 48 << 20
@@ -34,6 +34,9 @@ _LEAST_BYTES = 8 << 20
 """A process may grow this much for other reasons; as events it is 18,000 to 30,000, half a second's work."""
 _LEAST_OF_LARGE_BYTES = 4 << 20
 """The same limit for large steps: a smaller part of one is worth recording."""
+_FEW_S = 2 * FEW_EVENTS / 54_000
+"""How long a recording of `FEW_EVENTS` may last: twice as long as they take at the lowest pace that was measured with
+line marks."""
 _SHORT_S, _LATER_S, _AGAIN_S = 1.0, 0.001, 0.02
 """The regular looks are 0.2 s apart: too far for so short a recording. The first must come after its end, not at it,
 and others follow, as the process may have waited for a CPU."""
@@ -60,13 +63,14 @@ class Bounds:
         The steps ``are_large`` if the first one did not fit into the prologue: a million small operators took 299 MB,
         and then 26 s and 3.6 GB to stop. Such a recording, and one that ``is_second`` to an earlier one, may last twice
         as long as its events took there. That limits their number, so on a crowded machine CPU time counts: the
-        process's, as a thread of the program that makes events need not be this one. It may also last twice ``limit_s``
-        of `Patience`, so that a step that waits for something does not stay recorded for ever.
+        process's, as a thread of the program that makes events need not be this one. If the steps are not large, it may
+        always last as long as `FEW_EVENTS` would. It may also last twice ``limit_s`` of `Patience`, so that a step that
+        waits for something does not stay recorded for ever.
         """
         now = time.monotonic()
         events = self._allowance.events_left // (2 if are_large else 1)  # half is left for what arrives before the cut
         events_per_s = self._allowance.events_per_busy_s if are_large or is_second else 0.0
-        foreseen_s = 2 * events / events_per_s if events_per_s else inf
+        foreseen_s = max(2 * events / events_per_s, 0 if are_large else _FEW_S) if events_per_s else inf
         self._patience: Patience | None = Patience(2 * self._limit_s)
         self._filled_at = now + foreseen_s, time.process_time() + foreseen_s
         if is_first:

@@ -156,7 +156,9 @@ def play_and_learn(directory: Path, games: int, learns: bool) -> str:
 
 
 @pytest.mark.usefixtures("calls_are_steps_at_once")
-def test_a_program_that_plays_before_it_learns_is_ended_once_it_has_learned(tmp_path):
+@pytest.mark.parametrize("allowed_s", [5.0, 0.0], ids=["as usual", "the first recording spent all that is allowed"])
+def test_a_program_that_plays_before_it_learns_is_ended_once_it_has_learned(tmp_path, monkeypatch, allowed_s):
+    monkeypatch.setattr("profkit.collect.sessions.allowance.LEAST_S", allowed_s)
     assert play_and_learn(tmp_path, games=100_000, learns=True) == "stopped"
     run = load_run(tmp_path)
     assert (run.step_signal, run.was_stopped, run.was_outdone) == ("optimizer", False, False)

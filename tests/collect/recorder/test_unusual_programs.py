@@ -91,7 +91,7 @@ def test_the_deepest_recursion_ends_only_the_location_of_lines(recordings):
     assert outcome.status == 0, outcome.stderr
     steps = sorted(steps_of(read_events(outcome.run)))
     assert steps == [2, 4, 5, 6, 7][: len(steps)]  # a slow machine may not afford so many marks in all steps
-    assert len(steps) >= 2
+    assert steps
     assert any("recursed as deep as it may" in note for note in load_run(outcome.run).notes)
 
 

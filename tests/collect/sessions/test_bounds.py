@@ -132,6 +132,12 @@ def test_a_second_recording_may_last_as_long_as_its_expected_events(process):
     assert not process.is_full_at(300, 59.0)
 
 
+@pytest.mark.parametrize(("are_large", "is_full"), [(False, [False, False, True]), (True, [True, True, True])])
+def test_once_the_allowance_is_spent_there_is_time_for_a_few_events_of_small_steps(process, are_large, is_full):
+    process.begin(0, are_large=are_large, events_per_s=400_000)
+    assert [process.is_full_at(300, after_s) for after_s in (0.1, 0.08, 0.01)] == is_full
+
+
 def test_time_in_which_others_compute_brings_no_events(process):
     process.begin(60_000, events_per_s=20_000)
     assert [process.is_full_at(300, after_s, share=0.25) for after_s in (20.0, 3.9, 0.2)] == [False, False, True]
