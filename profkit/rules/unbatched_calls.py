@@ -243,7 +243,9 @@ def _find(facts: Facts) -> Iterator[_Unbatched]:
 
 
 def _judge_by_flow(facts: Facts, located: LocatedFlow, calls: EqualCalls) -> _Unbatched | None:
-    """None if the data flow does not tell: it was not followed there, or goes on by numbers that Python reads."""
+    """None if the data flow does not tell: it was not followed there, or goes on by numbers that Python reads. Behind
+    the calls that were followed, the longest chain grows as in their second half: not at all if each call, or each of
+    several sequences, begins anew."""
     number = calls_around(facts, located, calls.operators.ravel()).reshape(calls.operators.shape)
     products = _products(facts, calls)
     matters = products if products.any() else np.ones_like(products)
@@ -261,7 +263,11 @@ def _judge_by_flow(facts: Facts, located: LocatedFlow, calls: EqualCalls) -> _Un
     by_numbers = chain * _LEAST > len(number) and bool(located.flow.reads)
     if by_numbers and _chains(located, calls_of, passes, may_follow=True) < chain:
         return None
-    return _Unbatched(calls, max(1, round(chain * count / len(number))), True, of_step)
+    half = len(number) // 2
+    followed = _Numbers(calls_of.working[:half], calls_of.binding[:half], calls_of.spans[:half])
+    grown = chain - _chains(located, followed, passes[:half])
+    left = chain + round(grown * (count - len(number)) / (len(number) - half))
+    return _Unbatched(calls, max(1, left), True, of_step)
 
 
 def _binds(facts: Facts, calls: EqualCalls) -> Bools:

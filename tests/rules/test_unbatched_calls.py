@@ -90,6 +90,15 @@ def test_two_chains_of_four_are_silent_and_four_of_two_are_reported_by_level():
     )
 
 
+@pytest.mark.parametrize(
+    ("behind", "left"), [(16, 1), (4, 4)], ids=["each begins anew", "each needs the fourth before"]
+)
+def test_behind_the_calls_that_were_followed_chains_grow_as_before(behind: int, left: int):
+    followed = tuple((turn - behind if turn >= behind else -10 - turn, -1, -2) for turn in range(8))
+    (found,) = find(recording(followed, calls=16))
+    assert (found.evidence["calls"], found.evidence["calls_left"]) == (16, left)
+
+
 def test_calls_with_weights_of_their_own_are_another_fault():
     assert find(recording(tuple((-1, -10 - turn, -30 - turn) for turn in range(8)))) == []
 
