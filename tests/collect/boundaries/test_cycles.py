@@ -23,6 +23,7 @@ from profkit.collect.boundaries.cycles import Cycle, Extent, find_distance, find
 from profkit.collect.recorder.profiler import profile
 from profkit.run.directory import load_live, load_run
 from profkit.run.plan import Plan
+from tests.collect.conftest import Clock
 from tests.collect.reading import Event, read_events, steps_of
 
 MS = 10**6
@@ -156,31 +157,6 @@ def test_the_reference_of_a_long_step_is_the_time_of_the_last_step_of_each_cycle
     cycle = cycles._cycle_of(5, took_ns, list(range(len(took_ns))), Extent.LONG_STEP)
     assert cycle == Cycle(5, (100 * MS, 100 * MS), (5, 10), Extent.LONG_STEP, 100 / 120)
     assert cycle.note == "one in 5 optimizer steps takes much longer, 83 % of the time: profkit recorded that one alone"
-
-
-class Clock:
-    """Moves only when a program advances it, whatever the machine does. The thread computes for no time."""
-
-    def __init__(self) -> None:
-        self.now_ns = 0
-
-    def perf_counter_ns(self) -> int:
-        return self.now_ns
-
-    time_ns = perf_counter_ns
-
-    def thread_time_ns(self) -> int:
-        return 0
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    for reader in ("recorder.recorder", "sessions.device_moments", "boundaries.choice", "boundaries.cycles"):
-        monkeypatch.setattr(f"profkit.collect.{reader}.time", clock)
-    for waits in ("count_crowded_ns", "count_crowded_ns_of_all"):
-        monkeypatch.setattr(cycles, waits, lambda: 0)
-    return clock
 
 
 class Learner:
