@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
-from threading import current_thread, get_ident, main_thread
+from threading import current_thread, get_ident, get_native_id, main_thread
 
 from profkit.collect.boundaries.choice import StepBoundary
 from profkit.collect.machine.page_faults import count_crowded_ns, count_crowded_ns_of_all
@@ -43,6 +43,7 @@ class RecordedThread:
         self, is_waiting: Callable[[], bool], on_end: Callable[[], None], wake: Callable[[], None] = lambda: None
     ) -> None:
         self.ident: int | None = get_ident()
+        self._native_id = get_native_id()  # Python keeps that of the parent after a fork
         self.is_waiting, self._on_end, self._wake = is_waiting, on_end, wake
         self._ends: Counter[int] = Counter()
         self._asked_at: float | None = None
@@ -66,7 +67,7 @@ class RecordedThread:
         if here == self.ident:
             return False
         if self.ident is None:
-            self.ident = here
+            self.ident, self._native_id = here, get_native_id()
             self._watch_for_end()
         elif boundary.signal in _TELLING and self.is_waiting():
             self._ends[here] += 1
@@ -94,7 +95,7 @@ class RecordedThread:
     def _has_waited(self) -> bool:
         """Whether the recorded thread has waited for `_IDLE_S` while others worked. What waits for a busy CPU is at
         work, the recorded thread too: beside a dozen busy programs it computes for less than a tenth of the time."""
-        own_s = self._computed_s() + (count_crowded_ns(main_thread().native_id) or 0) / 1e9
+        own_s = self._computed_s() + (count_crowded_ns(self._native_id) or 0) / 1e9
         times = (time.monotonic(), own_s, time.process_time() + count_crowded_ns_of_all() / 1e9)
         if self._idle_since is None:
             self._idle_since = times
