@@ -24,8 +24,8 @@ _ENOUGH = 2
 _IDLE_S = 1.5
 """How long the recorded thread must wait while others work."""
 _IDLE, _AT_WORK = 0.1, 0.5
-"""Shares of that time: the most that the waiting thread may compute, or wait for a busy CPU to do so, and the least that
-the whole process must."""
+"""Shares of that time: the most that the waiting thread may compute, or wait for a busy CPU to do so, and the least
+that the whole process must."""
 _SOON_S = 0.02
 """How long the main thread may take to answer before profkit wakes it: four of Python's thread switch intervals."""
 MISSED = (
