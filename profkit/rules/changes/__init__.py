@@ -32,6 +32,7 @@ __all__ = ["AltersNumbers", "Refused", "changed_file"]
 NOT_RULES = (
     "base",
     "bookkeeping",
+    "columns",
     "deferring",
     "drawing",
     "einsums",
