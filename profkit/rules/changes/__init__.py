@@ -36,6 +36,7 @@ NOT_RULES = (
     "deferring",
     "drawing",
     "einsums",
+    "growing_rows",
     "keeping",
     "kinds",
     "models",
