@@ -35,6 +35,7 @@ NOT_RULES = (
     "columns",
     "deferring",
     "drawing",
+    "early_reads",
     "einsums",
     "growing_rows",
     "keeping",
