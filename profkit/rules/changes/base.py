@@ -194,6 +194,13 @@ def text_of(node: libcst.CSTNode) -> str:
     return libcst.Module(body=[]).code_for_node(node)
 
 
+def elements_of(row: libcst.Tuple | libcst.List) -> list[libcst.BaseExpression]:
+    """The elements, if none stands for several: ``a, *b`` raises `Refused`."""
+    if any(isinstance(one, libcst.StarredElement) for one in row.elements):
+        raise Refused(f"`{text_of(row)}` does not show how many elements it has")
+    return [one.value for one in row.elements]
+
+
 def refuse_hidden_arguments(call: libcst.Call) -> None:
     """Raise `Refused` for ``f(*given, **options)``: what it is called with does not show."""
     if any(given.star for given in call.args):

@@ -6,7 +6,7 @@ import libcst
 from libcst import matchers
 from msgspec import Struct
 
-from profkit.rules.changes.base import Edit, ProgramText, called_name, text_of
+from profkit.rules.changes.base import Edit, ProgramText, called_name, elements_of, text_of
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.rounds import refuse_later_reads
 from profkit.rules.changes.scopes import assignment_of, is_set, names_in, uses
@@ -102,7 +102,7 @@ def _length(text: ProgramText, number: libcst.BaseExpression) -> str:
     if not isinstance(target, libcst.Tuple):
         return text_of(assignment_of(text, number.value, number).value)
     shape = text_of(value).removesuffix(".size()").removesuffix(".shape")
-    names = [text_of(one.value) for one in target.elements]
+    names = [text_of(one) for one in elements_of(target)]
     return f"{shape}.shape[{names.index(number.value)}]" if number.value in names and shape != text_of(value) else ""
 
 

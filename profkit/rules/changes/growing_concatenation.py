@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Edit, ProgramText, called_name, text_of
+from profkit.rules.changes.base import Edit, ProgramText, called_name, elements_of, text_of
 from profkit.rules.changes.growing_rows import keep_rows
 from profkit.rules.changes.parts import collect_parts
 from profkit.rules.changes.refusing import Refused
@@ -56,7 +56,7 @@ def _grown(part: libcst.BaseSmallStatement) -> tuple[str, libcst.Call, libcst.Ba
     pieces = call.args[0].value
     if not isinstance(pieces, (libcst.List, libcst.Tuple)) or len(pieces.elements) != 2:
         raise Refused("the line does not join two tensors")
-    first, second = (element.value for element in pieces.elements)
+    first, second = elements_of(pieces)
     if text_of(first) != text_of(target):
         raise Refused(f"`{text_of(target)}` does not grow at its end")
     return text_of(target), call, second

@@ -8,7 +8,7 @@ from __future__ import annotations
 import libcst
 from msgspec import Struct
 
-from profkit.rules.changes.base import Edit, ProgramText, called_name, text_of
+from profkit.rules.changes.base import Edit, ProgramText, called_name, elements_of, text_of
 from profkit.rules.changes.bookkeeping import refuse_concurrent
 from profkit.rules.changes.parts import method_and_class, named, refuse_changed_in_place, refuse_watched
 from profkit.rules.changes.refusing import Refused
@@ -104,7 +104,7 @@ def _grown_of(part: libcst.Assign) -> _Grown:
     rest = [text_of(one.value) for one in call.args[1:]]
     if not isinstance(joined, (libcst.Tuple, libcst.List)) or len(joined.elements) != 2 or rest not in ([], ["0"]):
         raise Refused("the line does not join two tensors by their rows")
-    first, second = (element.value for element in joined.elements)
+    first, second = elements_of(joined)
     if text_of(first) != old:
         raise Refused(f"`{target.attr.value}` does not grow at its end")
     if {old, target.attr.value} & names_in(second):
@@ -113,7 +113,7 @@ def _grown_of(part: libcst.Assign) -> _Grown:
 
 
 def _key_and_value(each: libcst.CompFor, items: str) -> tuple[str, str]:
-    names = [text_of(one.value) for one in each.target.elements] if isinstance(each.target, libcst.Tuple) else []
+    names = [text_of(one) for one in elements_of(each.target)] if isinstance(each.target, libcst.Tuple) else []
     if len(names) != 2 or text_of(each.iter) != items:
         raise Refused(f"the dictionary is not made of `{items}`")
     return names[0], names[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Argument, ProgramText, called_name, refuse_hidden_arguments, text_of
+from profkit.rules.changes.base import Argument, ProgramText, called_name, elements_of, refuse_hidden_arguments, text_of
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import scope_of
 
@@ -72,7 +72,7 @@ def _is_of_tensors(text: ProgramText, data: libcst.BaseExpression, near: libcst.
 
 
 def _names(target: libcst.BaseExpression) -> set[str]:
-    parts = [one.value for one in target.elements] if isinstance(target, (libcst.Tuple, libcst.List)) else [target]
+    parts = elements_of(target) if isinstance(target, (libcst.Tuple, libcst.List)) else [target]
     return {text_of(one) for one in parts}
 
 

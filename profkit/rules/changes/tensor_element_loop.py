@@ -6,7 +6,7 @@ import libcst
 from libcst import matchers
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import ProgramText, called_name, text_of
+from profkit.rules.changes.base import ProgramText, called_name, elements_of, text_of
 from profkit.rules.changes.columns import columns_at_once
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.rounds import refuse_later_reads, refuse_no_tensor
@@ -71,7 +71,7 @@ def _sources(loop: libcst.For) -> dict[str, libcst.BaseExpression]:
     is_zip = isinstance(head, libcst.Call) and isinstance(head.func, libcst.Name) and head.func.value == "zip"
     if not isinstance(target, libcst.Tuple) or not isinstance(head, libcst.Call) or not is_zip:
         raise Refused("the loop goes over neither a tensor nor several by `zip`")
-    names = [one.value.value for one in target.elements if isinstance(one.value, libcst.Name)]
+    names = [one.value for one in elements_of(target) if isinstance(one, libcst.Name)]
     over = [one.value for one in head.args if one.keyword is None and not one.star]
     others = [one for one in head.args if one.keyword is not None and one.keyword.value != "strict"]
     if others or len(names) != len(target.elements) or len(over) != len(names) or len({*names}) != len(names):
