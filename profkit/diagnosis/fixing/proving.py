@@ -30,7 +30,7 @@ _HOPELESS_PAIRS = 6
 _WORTHWHILE = 0.05
 """Of the time, at best: with less to be won, and noise, no more pairs are run."""
 _LEAST_MEMORY = 0.02
-"""Of the peak: the interpreter's own memory differs by less from run to run."""
+"""Of the peak, in the middle of all pairs: less is of no use to anybody."""
 _GROWN = 2
 """Between the first look at the backward nodes that are alive and the last, at least twice as many steps later. What
 does not grow with the steps stays where it is."""
@@ -302,14 +302,16 @@ def _judge(finding: Finding, runs: tuple[list[Run], list[Run]], comparison: Comp
     frees = gain.frees_memory or gain.frees_graphs
     if gain.is_faster or (frees and not gain.is_slower):
         return Trial(finding, ALTERED if comparison.differs else HELD, comparison.differs, gain, comparison)
-    if gain.is_slower:
-        return Trial(finding, NO_GAIN, "it is slower", gain, comparison)
-    noise = "the difference lies inside the noise"
+    is_open = not gain.is_slower and gain.share.high >= _WORTHWHILE
+    reason = "it is slower" if gain.is_slower else _noise(gain)
+    return Trial(finding, UNDECIDED if is_open else NO_GAIN, reason, gain, comparison)
+
+
+def _noise(gain: Gain) -> str:
+    """What the interval leaves open: a program that is too short, or a busy machine, may hide much."""
     if gain.share.high < _WORTHWHILE:
-        return Trial(finding, NO_GAIN, noise, gain, comparison)
-    # a program that is too short, or a busy machine, may hide much
-    reason = f"{noise}, which could hide a gain of up to {format_share(gain.share.high)}"
-    return Trial(finding, UNDECIDED, reason, gain, comparison)
+        return "the difference lies inside the noise"
+    return f"the difference lies inside the noise, which could hide a gain of up to {format_share(gain.share.high)}"
 
 
 def gain_of(before: Sequence[Run], after: Sequence[Run]) -> Gain:
@@ -319,7 +321,7 @@ def gain_of(before: Sequence[Run], after: Sequence[Run]) -> Gain:
     old, new = ([_seconds(run, of_step, alone) for run in runs] for runs in (before, after))
     share = _interval([math.log(max(b, 1e-9) / max(a, 1e-9)) for a, b in zip(old, new, strict=True)])
     peaks = [[run.seen.device_peak_bytes or run.seen.peak_bytes for run in runs] for runs in (before, after)]
-    frees = min(peaks[0]) > 0 and max(peaks[1]) < (1 - _LEAST_MEMORY) * min(peaks[0])
+    frees = min(map(min, peaks)) > 0 and _is_lower(*peaks)
     means = [geometric_mean(side) if min(side) > 0 else 0.0 for side in (old, new)]  # their ratio is the share's
     waited = sum(run.seen.crowded_ns for run in (*before, *after)) if alone else 0
     total = sum(run.seen.run_ns for run in (*before, *after))
@@ -328,6 +330,12 @@ def gain_of(before: Sequence[Run], after: Sequence[Run]) -> Gain:
     gain = replace(gain, waited=waited / total if total else 0.0, one_thread=one_thread)
     looks = [[run.seen.graph_nodes for run in runs] for runs in (before, after)]
     return _with_graphs(gain, *looks)
+
+
+def _is_lower(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Whether peaks are lower by enough in the middle, and beyond doubt at all, as it is asked of seconds."""
+    share = _interval([math.log(a / b) for b, a in zip(before, after, strict=True)])
+    return share.fraction > _LEAST_MEMORY and share.low > 0
 
 
 def _seconds(run: Run, of_step: bool, without_waits: bool) -> float:

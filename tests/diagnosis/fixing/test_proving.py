@@ -113,6 +113,20 @@ def test_a_lower_peak_holds_unless_it_costs_time(tmp_path):
     assert prove(tmp_path, run(2.0, peak=1000), run(3.0, peak=500)).trials[0].verdict == NO_GAIN
 
 
+@pytest.mark.parametrize(
+    ("after", "verdict"),
+    [((335, 339, 328, 327, 341, 337), HELD), ((341, 346, 352, 349, 320, 300), NO_GAIN), ((338, 343, 349) * 2, NO_GAIN)],
+)
+def test_a_peak_is_lower_beyond_doubt_or_not_at_all(tmp_path, after, verdict):
+    before = [run(2.0, peak=peak) for peak in (341, 346, 352, 349, 354, 352)]
+    found = prove(tmp_path, before, [run(seconds, peak=peak) for seconds, peak in zip(UNEVEN, after, strict=True)])
+    assert (found.trials[0].verdict, found.trials[0].gain.pairs) == (verdict, 6)
+
+
+UNEVEN = (1.93, 2.07, 1.94, 2.08, 1.92, 2.09)
+"""Seconds with noise, and nothing won."""
+
+
 def test_a_program_that_computes_something_else_each_time_is_not_comparable(tmp_path):
     before = [run(2.0, end=end) for end in (1.0, 2.0, 3.0)]
     found = prove(tmp_path, before, run(1.0))
