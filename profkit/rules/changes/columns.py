@@ -108,7 +108,9 @@ def _length(text: ProgramText, number: libcst.BaseExpression) -> str:
 
 def _refuse_other_parts(text: ProgramText, loop: libcst.For) -> None:
     """Raise `Refused` if a round does more than arithmetic: what a function gives for all columns does not show."""
-    if any(line.comment is not None for line in loop.body.footer):  # type: ignore[union-attr]  # an indented block
+    if not isinstance(loop.body, libcst.IndentedBlock):
+        raise Refused("the loop stands on one line")
+    if any(line.comment is not None for line in loop.body.footer):
         raise Refused("a comment ends the loop")
     for node in _parts_of(loop.body):
         inner_head = next((one for one in [node, *text.ancestors(node)] if isinstance(one, libcst.Call)), None)
@@ -207,5 +209,5 @@ def _for_all(picked: libcst.Subscript) -> libcst.BaseExpression:
 def _dissolved(loop: libcst.For) -> libcst.FlattenSentinel[libcst.CSTNode]:
     first, *others = loop.body.body
     assert isinstance(first, (libcst.SimpleStatementLine, libcst.BaseCompoundStatement))
-    own = [line for line in first.leading_lines if line.comment is not None]  # type: ignore[attr-defined]
+    own = [line for line in first.leading_lines if line.comment is not None]
     return libcst.FlattenSentinel([first.with_changes(leading_lines=[*loop.leading_lines, *own]), *others])

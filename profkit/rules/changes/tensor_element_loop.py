@@ -127,8 +127,9 @@ def _refuse_no_counts(text: ProgramText, counts: libcst.BaseExpression) -> None:
     made = attribute_assignment(text, name, counts).value
     while isinstance(made, libcst.Call) and called_name(made) in ("to", "cuda", "long", "int", "float"):
         made = made.func.value if isinstance(made.func, libcst.Attribute) else made.func
-    is_made = isinstance(made, libcst.Call) and called_name(made) in _MAKING
-    if not is_made or text_of(made.func) not in (
+    if not isinstance(made, libcst.Call) or called_name(made) not in _MAKING:
+        raise Refused(f"that `{name}` is a tensor does not show")
+    if text_of(made.func) not in (
         f"{text.known_as('torch')}.{called_name(made)}",
         _imported(text, made),
     ):

@@ -74,6 +74,7 @@ def test_reads_in_other_words(old, new):
         ("total += value", "total += value\n        print(value)", "uses `value` in each round, too"),
         ("total += value", "total += value\n        value = 0", "sets `value` too"),
         ("if n % 3 == 0:", "if value < 3:", "uses `value` in each round, too"),
+        ("if n % 3 == 0:", "if n > 9:\n            pass\n        elif value < 3:", "uses `value` in each round, too"),
         ("return total", "return total, value", "reads `value` outside of its round"),
         ("total += value", "[total for _ in [0]]\n        for _ in [0]: total += value", "outside of its round"),
         ("total += value", "f = lambda: value", "shares `value` with another function"),

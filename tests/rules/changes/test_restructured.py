@@ -624,6 +624,8 @@ def test_only_the_last_position_goes_through_the_head():
     assert changed("discarded-logits", before) == after
     with pytest.raises(Refused, match="line 3 reads more of `logits` than its last position"):
         changed("discarded-logits", before + "q = logits.mean()\n")
+    with pytest.raises(Refused, match="leaves the function, and others may need all positions"):
+        changed("discarded-logits", "def forward(x):\n    return head(x)  # here\n")
 
 
 def test_options_that_cost_are_not_asked_for():

@@ -146,9 +146,14 @@ def test_columns_in_other_words(old, new):
         ("(1 - ends[t, n])", "(ends[t, n] @ w)", "does more than arithmetic"),
         ("            out[t, n] = future", "            if t: out[t, n] = future", "decides something"),
         ("            out[t, n] = future", "            out[t, n] = future; yield future", "does more than arithmetic"),
+        ("            out[t, n] = future", "            out[t, n] = future\n        # end", "a comment ends the loop"),
         ("    return out", "    return out, future", "reads `future` outside of the loop"),
         ("            out[t, n] = future", "            out[n, t] = future", "do not work on one column each"),
     ],
 )  # fmt: skip
 def test_columns_that_depend_on_each_other_keep_their_loop(old, new, reason):
     refused(COLUMNS.replace(old, new), reason)
+
+
+def test_a_loop_on_one_line_is_left_alone():
+    refused("import torch\nfor n in range(len(x)): y[n] = x[n] * 2  # here\n", "not one plain statement|one line")
