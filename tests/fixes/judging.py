@@ -55,7 +55,7 @@ def judge(case: Case, work: Path, pairs: int, most_s: float, unsafe: bool) -> Ro
     stages.mkdir()
     stage = Stage(Tree(folder.resolve(), folder.resolve()), Program(case.program), stages.resolve())
     try:
-        fixes = _fix(stage, case.rule, Limits(most_s, unsafe))
+        fixes = _fix(stage, case.rule, Limits(most_s, unsafe, small=False))
         won, possible = _measured(stage, case, fixes.after, pairs, most_s) if case.fixed else (None, None)
     except ProfkitError as error:
         return Row(case.name, failure=str(error))

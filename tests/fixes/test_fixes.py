@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from profkit.diagnosis.fixing.proving import HELD, NO_GAIN, REFUSED
+from profkit.diagnosis.fixing.proving import HELD, NO_GAIN, REFUSED, UNDECIDED
 from tests.fixes.cases import MARK, labelled, programs, scenarios
 from tests.fixes.judging import Row
 from tests.fixes.table import figures, reasons, render
@@ -14,14 +14,15 @@ ROWS = (
     Row("b", (("x", NO_GAIN, "noise"),), won=0.0, possible=0.3),
     Row("c", (), won=0.0, possible=0.01),
     Row("d", failure="it fails"),
+    Row("e", (("x", UNDECIDED, "too long"),)),
 )
 
 
 def test_each_figure_counts_what_it_says():
     assert figures(ROWS).splitlines() == [
-        "findings with a change: 2 of 3 (67 %)",
-        "programs with a change: 2 of 4 (50 %)",
-        "changes that hold: 1 of 2 (50 %)",
+        "findings with a change: 3 of 4 (75 %)",
+        "programs with a change: 3 of 5 (60 %)",
+        "changes that hold: 1 of 2 (50 %), not enough time to tell: 1",
         "programs within a tenth of their known fix: 1 of 2 (50 %)",
         "of the possible time won: 56 %",
     ]
@@ -32,7 +33,7 @@ def test_a_row_says_what_was_won_and_what_did_not_hold():
     assert render(ROWS[0]) == "| a | 2 | 1 | 1 | 45 % | 50 % | 90 % |"
     assert render(ROWS[2]).endswith("| - |")
     assert render(ROWS[3]) == "| d | it fails | | | | | |"
-    assert reasons(ROWS) == ["a: y: refused: no", "b: x: no gain shown: noise"]
+    assert reasons(ROWS) == ["a: y: refused: no", "b: x: no gain shown: noise", f"e: x: {UNDECIDED}: too long"]
 
 
 def test_a_scenario_becomes_a_program_with_both_variants():

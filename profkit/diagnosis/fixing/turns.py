@@ -26,6 +26,8 @@ _MOST_OUTSIDE = 0.5
 """If steps take less than half of the run, what happens outside of them decides how long the program takes."""
 _MOST_ELSEWHERE = 0.05
 """Of the run's time: what PyTorch's idle threads use is far less, and a loader's worker far more."""
+_MOST_CROWDED = 0.1
+"""Of the run's time, spent waiting for a processor: more than most changes win."""
 _MOST_OUTPUT = 64 << 20
 """Characters of standard output that are compared; who prints more hardly reads it."""
 
@@ -75,6 +77,8 @@ class Run:
     seen: Seen
     written: Mapping[str, Written]
     parameters: Mapping[str, Float64s]
+    one_thread: bool = False
+    """PyTorch was told to compute in one thread."""
 
     @property
     def is_row_of_steps(self) -> bool:
@@ -86,6 +90,11 @@ class Run:
     def is_alone(self) -> bool:
         """Whether others kept the processors busy for which it waited: it has next to no second thread or child."""
         return self.seen.computes_elsewhere_s <= _MOST_ELSEWHERE * self.seen.run_ns / 1e9
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether it waited for processors, and other threads of its own hide how much of that is due to others."""
+        return not self.is_alone and self.seen.crowded_ns > _MOST_CROWDED * self.seen.run_ns
 
     def step_s(self, without_waits: bool = False) -> float | None:
         """Seconds a step, evenly over the run without its beginning; None if there are too few steps. Waits for
@@ -103,11 +112,13 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where copies are made and run: ``copy`` is the same path for each."""
+    """Where copies are made and run: ``copy`` is the same path for each. With ``one_thread`` PyTorch computes in one,
+    unless the program says otherwise."""
 
     tree: Tree
     program: Program
     folder: Path
+    one_thread: bool = False
 
     @property
     def copy(self) -> Path:
@@ -123,7 +134,8 @@ class Stage:
         seed = [] if self.program.seed is None else [f"--seed={self.program.seed}"]
         status, output, errors = self._call("turn", [f"--result={result}", *seed], timeout_s)
         seen = msgspec.json.decode(result.read_bytes(), type=Seen) if result.exists() else Seen()
-        return Run(status, output, errors, seen, written_since(self.copy, before), _load(result))
+        written = written_since(self.copy, before)
+        return Run(status, output, errors, seen, written, _load(result), self.one_thread)
 
     def try_out(self, child: str, options: list[str], timeout_s: float) -> tuple[int, str]:
         """Run a fresh copy in another of profkit's ways to run a program (`profkit.collect.launch`): its exit status,
@@ -169,7 +181,8 @@ class Stage:
         """This process's, with the entries of Python's path as absolute ones, into the copy where they lie in it."""
         entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
         moved = [self._moved(Path(entry).resolve()) for entry in entries]
-        return {**os.environ, **({"PYTHONPATH": os.pathsep.join(map(str, moved))} if moved else {})}
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1") if self.one_thread else {}
+        return {**os.environ, **threads, **({"PYTHONPATH": os.pathsep.join(map(str, moved))} if moved else {})}
 
     def _moved(self, path: Path) -> Path:
         inside = path.is_relative_to(self.tree.root)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import libcst
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Edit, ProgramText, called_name, followed_by, text_of, with_new_argument
+from profkit.rules.changes.base import (
+    Edit,
+    ProgramText,
+    called_name,
+    followed_by,
+    refuse_hidden_arguments,
+    text_of,
+    with_new_argument,
+)
 from profkit.rules.changes.refusing import AltersNumbers, Refused
 from profkit.rules.changes.scopes import mutated, scope_of
 from profkit.rules.changes.sharing import root_of
@@ -45,6 +53,7 @@ def _entering(text: ProgramText, finding: Finding) -> dict[libcst.CSTNode, Edit]
     calls = [call for call in text.calls(*_FROM_NUMPY) if any(text.covers(call, line) for line in here)]
     found = [call for call in calls if not _says_type(call) and not _is_cast(text, call)]
     for call in found:
+        refuse_hidden_arguments(call)
         if sum(text.line_of(call) == text.line_of(other) for other in found) > 1:
             raise Refused("several tensors are made on that line, and which of them hold doubles does not show")
         root = root_of(call.args[0].value) if call.args else None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import libcst
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Argument, ProgramText, called_name, refuse_hidden_arguments, text_of
+from profkit.rules.changes.base import Argument, ProgramText, called_name, elements_of, refuse_hidden_arguments, text_of
 from profkit.rules.changes.refusing import Refused
+from profkit.rules.changes.scopes import scope_of
 
 _KNOWN = frozenset(("dataset", "batch_size", "shuffle", "drop_last", "num_workers", "persistent_workers", "pin_memory"))
 """Arguments that mean the same for whole batches. A sampler or a way to collate would not."""
@@ -40,19 +41,43 @@ def _source(call: libcst.Call, name: str, position: int | None, default: str) ->
 
 
 def _counted(text: ProgramText, call: libcst.Call) -> str:
-    """The source of something as long as the data, which must be a `TensorDataset`."""
+    """The source of something as long as the data, which must be a `TensorDataset`, or a part of one."""
     data = call.args[0].value
-    if isinstance(data, libcst.Name):
-        set_at = [one for one in text.nodes(libcst.Assign) if text_of(one.targets[0].target) == data.value]
-        made = set_at[0].value if len(set_at) == 1 else None
-        if isinstance(made, libcst.Call) and called_name(made) == "TensorDataset":
-            return data.value
+    if isinstance(data, libcst.Name) and _is_of_tensors(text, data, call):
+        return data.value
     if isinstance(data, libcst.Call) and called_name(data) == "TensorDataset" and data.args and not data.args[0].star:
         counted = data.args[0].value
         if text.holds(counted, libcst.Call, libcst.NamedExpr):
             raise Refused("the data is made on that line: give it a name first")
         return text_of(counted)
     raise Refused("that the data is one `TensorDataset` does not show in this file")
+
+
+def _is_of_tensors(text: ProgramText, data: libcst.BaseExpression, near: libcst.CSTNode) -> bool:
+    """Whether data is a `TensorDataset`, or a `Subset` of one, be it by `random_split`: both take lists of indices."""
+    if isinstance(data, libcst.Name):
+        scope = scope_of(text, near)
+        parameters = [one for one in text.nodes(libcst.Param) if scope_of(text, one) is scope]
+        made = [one for one in text.nodes(libcst.Assign) if any(data.value in _names(to.target) for to in one.targets)]
+        if len(made) != 1 or len(made[0].targets) != 1 or any(one.name.value == data.value for one in parameters):
+            return False
+        is_part = isinstance(made[0].targets[0].target, libcst.Tuple)
+        return (not is_part or _is_called(made[0].value, "random_split")) and _is_of_tensors(
+            text, made[0].value, made[0]
+        )
+    if not isinstance(data, libcst.Call) or not data.args or data.args[0].star:
+        return False
+    is_part = _is_called(data, "Subset") or _is_called(data, "random_split")
+    return _is_called(data, "TensorDataset") or (is_part and _is_of_tensors(text, data.args[0].value, near))
+
+
+def _names(target: libcst.BaseExpression) -> set[str]:
+    parts = elements_of(target) if isinstance(target, (libcst.Tuple, libcst.List)) else [target]
+    return {text_of(one) for one in parts}
+
+
+def _is_called(value: libcst.BaseExpression, name: str) -> bool:
+    return isinstance(value, libcst.Call) and called_name(value) == name
 
 
 def _named(name: str, source: str) -> libcst.Arg:

@@ -79,12 +79,17 @@ def mutated(text: ProgramText, within: libcst.CSTNode, names: set[str]) -> set[s
 
 
 def guarded(text: ProgramText, node: libcst.CSTNode, loop: Loop) -> bool:
-    """Whether a node in a loop stands under an ``if`` that begins in that loop."""
+    """Whether a node in a loop stands under an ``if`` that begins in that loop. What an ``elif`` asks does not."""
+    is_asked = False
     for parent in text.ancestors(node):
         if parent is loop:
             return False
-        if isinstance(parent, libcst.If) and node is not parent.test:
-            return True
+        if isinstance(parent, libcst.If):
+            is_asked = node is parent.test or (is_asked and node is parent.orelse)
+            if not is_asked:
+                return True
+        elif not isinstance(parent, libcst.BaseExpression):
+            is_asked = False
         node = parent
     return False
 

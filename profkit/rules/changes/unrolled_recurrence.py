@@ -9,7 +9,7 @@ import libcst
 from msgspec import Struct
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Edit, ProgramText, called_name, text_of, with_new_argument
+from profkit.rules.changes.base import Edit, ProgramText, called_name, elements_of, text_of, with_new_argument
 from profkit.rules.changes.refusing import AltersNumbers, Refused
 from profkit.rules.changes.rounds import (
     refuse_earlier_reads,
@@ -125,7 +125,7 @@ def _round_of(loop: libcst.For, statement: libcst.SimpleStatementLine) -> _Round
 
 def _names(value: libcst.BaseExpression) -> tuple[str, ...]:
     """``h`` or ``h, c``."""
-    parts = [one.value for one in value.elements] if isinstance(value, libcst.Tuple) else [value]
+    parts = elements_of(value) if isinstance(value, libcst.Tuple) else [value]
     return tuple(one.value for one in parts if isinstance(one, libcst.Name)) if len(parts) <= _SIZES else ()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
+import libcst
 import pytest
 
 import profkit.rules.changes as room
@@ -255,6 +256,20 @@ def test_a_file_that_was_edited_since_is_left_alone():
 def test_a_hostile_file_is_refused(text):
     with pytest.raises(Refused):
         changed("retained-graph", text)
+
+
+def _invalid(text, _finding):
+    raise libcst.CSTValidationError("a node that is none")
+
+
+@pytest.mark.parametrize(("change", "kind"), [(_invalid, "CSTValidationError"), (lambda *_: b"x = (\n", "SyntaxError")])
+def test_a_change_that_cannot_be_made_is_refused_with_its_place(monkeypatch, change, kind):
+    monkeypatch.setattr(room, "_change_of", lambda _: change)
+    with pytest.raises((libcst.CSTValidationError, SyntaxError)):  # who tests profkit sees the error itself
+        changed("retained-graph", "losses.append(loss)\n")
+    monkeypatch.delenv("PROFKIT_STRICT")
+    with pytest.raises(Refused, match=rf"the change failed inside profkit \({kind} at .*\.py:\d+\), please report it"):
+        changed("retained-graph", "losses.append(loss)\n")
 
 
 @pytest.mark.parametrize(

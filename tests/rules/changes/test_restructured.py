@@ -572,6 +572,39 @@ def test_a_loader_picks_whole_batches():
             changed("per-sample-fetch", text)
 
 
+SPLIT = "import torch\ndata = TensorDataset(x, y)\n{}\nl = DataLoader(train, 8, num_workers=2)  # here\n"
+
+
+@pytest.mark.parametrize(
+    ("made", "fits"),
+    [
+        ("train, rest = random_split(data, [6, 2])", True),
+        ("train, rest = torch.utils.data.random_split(TensorDataset(x, y), [6, 2])", True),
+        ("train = Subset(data, range(6))", True),
+        ("train = Mine(data, range(6))", False),
+        ("train, rest = halves(data)", False),
+        ("train = random_split(data, [8])[0]", False),
+        ("train, rest = random_split(other, [6, 2])", False),
+        ("train = Subset(data, range(6))\ntrain = augment(train)", False),
+    ],
+)
+def test_a_part_of_a_tensordataset_gives_whole_batches_too(made, fits):
+    if not fits:
+        with pytest.raises(Refused, match="that the data is one `TensorDataset` does not show"):
+            changed("per-sample-fetch", SPLIT.format(made))
+        return
+    sampler = "torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(train), 8, drop_last=False)"
+    assert changed("per-sample-fetch", SPLIT.format(made)).endswith(
+        f"l = DataLoader(train, batch_size=None, sampler={sampler}, num_workers=2)  # here\n"
+    )
+
+
+def test_the_data_that_a_function_is_given_may_be_another():
+    text = SPLIT.format("train = data\ndef load(train):\n    return DataLoader(train, 8)  # this")
+    with pytest.raises(Refused, match="that the data is one `TensorDataset` does not show"):
+        changed("per-sample-fetch", text, 5)
+
+
 def test_a_view_that_is_kept_becomes_a_copy():
     assert changed("oversized-storage", "kept.append(x[:1])\n") == "kept.append(x[:1].clone())\n"
     assert changed("oversized-storage", "kept[n] = a + b\n") == "kept[n] = (a + b).clone()\n"
@@ -591,6 +624,8 @@ def test_only_the_last_position_goes_through_the_head():
     assert changed("discarded-logits", before) == after
     with pytest.raises(Refused, match="line 3 reads more of `logits` than its last position"):
         changed("discarded-logits", before + "q = logits.mean()\n")
+    with pytest.raises(Refused, match="leaves the function, and others may need all positions"):
+        changed("discarded-logits", "def forward(x):\n    return head(x)  # here\n")
 
 
 def test_options_that_cost_are_not_asked_for():
