@@ -36,13 +36,13 @@ def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool
         for varying, element in _comprehensions(statement):
             if any(_callee_names(call) & varying and not _argument_names(call) & varying for call in _calls(element)):
                 return True
-    varying, effects = _loop_of(frozenset(body_lines))
-    calling = {statement: _calls_of(statement, varying) for statement in statements}
+    varied, effects = _loop_of(frozenset(body_lines))
+    calling = {statement: _calls_of(statement, varied) for statement in statements}
     if not any(calling.values()):
         return False
     results = _union(_into_results(statement).changes for statement, calls in calling.items() if calls)
     derived = derived_names(results, effects)
-    return any(not (_argument_names(call) & (derived | varying)) for call in itertools.chain(*calling.values()))
+    return any(not (_argument_names(call) & (derived | varied)) for call in itertools.chain(*calling.values()))
 
 
 @lru_cache(_LOOPS)
@@ -53,8 +53,8 @@ def _loop_of(body_lines: frozenset[str]) -> tuple[frozenset[str], tuple[Effect, 
     return frozenset(varying), tuple(_into_results(line) for line in lines if not isinstance(line, ast.For))
 
 
-def _calls_of(statement: ast.stmt, varying: AbstractSet[str]) -> list[ast.Call]:
-    return [call for call in _calls(statement) if _callee_names(call) & varying]
+def _calls_of(statement: ast.stmt, varied: AbstractSet[str]) -> list[ast.Call]:
+    return [call for call in _calls(statement) if _callee_names(call) & varied]
 
 
 def is_named_lambda(line: str) -> bool:
