@@ -54,10 +54,14 @@ def call_of(facts: Facts, row: int) -> Call:
 
 def distinct_calls(facts: Facts, rows: Rows, *also: NDArray) -> tuple[list[Call], Rows]:  # type: ignore[type-arg]
     """The distinct calls among the operators, told apart by ``also`` too, and for each row the number of its call."""
-    events = facts.trace.events
-    texts = (events.dims_code, events.types_code, events.concrete_code)
-    first, number = distinct_rows(events.name_code[rows], *(codes[rows] for codes in texts), *also)
-    return [call_of(facts, row) for row in rows[first].tolist()], number
+    trace, events = facts.trace, facts.trace.events
+    columns = (events.name_code, events.dims_code, events.types_code, events.concrete_code)
+    first, number = distinct_rows(*(codes[rows] for codes in columns), *also)
+    one_each = rows[first]
+    names, *codes = (column[one_each].tolist() for column in columns)
+    told = (names, *(map(trace.text_of, column) for column in codes))
+    calls = [Call(row, trace.names[name], *texts) for row, name, *texts in zip(one_each.tolist(), *told, strict=True)]
+    return calls, number
 
 
 def by_call(facts: Facts, rows: Rows, tell: Callable[[Call], Any], of: type = bool) -> NDArray[Any]:

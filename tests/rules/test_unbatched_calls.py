@@ -8,6 +8,7 @@ import pytest
 
 from profkit.core.marks import CALL_MARK
 from profkit.findings.values import Kind, Severity
+from profkit.patterns.loops import independent_rounds
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.unbatched_calls import unbatched_calls
 from profkit.run.directory import CallSite, DataFlow, Run
@@ -271,3 +272,24 @@ def test_without_marked_lines_it_does_not_look():
     assert missing_needs(facts_of([step(0, 0, 100), op("aten::linear", 10, 5, **LINEAR)]), unbatched_calls.needs) == [
         Need.LINES
     ]
+
+
+def test_the_lines_of_a_loop_are_read_once_however_many_of_them_are_asked_about(monkeypatch) -> None:
+    """Ten lines of one loop, each of which runs eight times."""
+    lines = [CallSite("many.py", 7 + k, "forward", f"parts{k}.append(encoder{k}(word))") for k in range(10)]
+    head = CallSite("many.py", 6, "forward", "for word in words:")
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 1000.0 * i, 1000))
+        for turn in range(8):
+            at = 1000.0 * i + 120 * turn
+            events += [mark(0, at + 1, 1)] if i == 0 else []
+            for k in range(10):
+                events += [mark(1 + k, at + 4 + 10 * k, 8)] if i == 0 else []
+                events.append(op("aten::linear", at + 5 + 10 * k, 6, dims=LINEAR["dims"], types=LINEAR["types"]))
+    read = []
+    real = independent_rounds._statements
+    monkeypatch.setattr(independent_rounds, "_statements", lambda sites: read.append(0) or real(sites))
+    (found,) = find(facts_of(events, callsites=(head, *lines)))
+    assert found.evidence == {"calls": 8, "rows_per_call": 4, "calls_left": 1, "operators_per_call": 10}
+    assert len(read) == 2  # the lines of the body, and those of what it calls
