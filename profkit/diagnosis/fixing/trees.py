@@ -11,6 +11,7 @@ from pathlib import Path
 
 from profkit.core.errors import UsageError
 from profkit.core.units import format_bytes
+from profkit.diagnosis.fixing.arrays import Arrays, read_arrays
 
 _LEFT_OUT = frozenset(
     (".git", ".hg", ".svn", ".venv", "venv", ".tox", ".nox", "node_modules", "__pycache__", ".mypy_cache",
@@ -114,10 +115,11 @@ def _pointed_to(link: Path, root: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that the program wrote: its hash, and its text if it is short and is one."""
+    """A file that the program wrote: its hash, its text if it is short and is one, and its arrays if it holds some."""
 
     digest: str
     text: str | None
+    arrays: Arrays | None = None
 
 
 def snapshot(root: Path) -> dict[Path, tuple[int, int]]:
@@ -133,6 +135,9 @@ def written_since(root: Path, before: Mapping[Path, tuple[int, int]]) -> dict[st
 
 def _read(path: Path) -> Written:
     digest = _digest(path)
+    arrays = read_arrays(path)
+    if arrays is not None:
+        return Written(digest, None, arrays)
     if path.stat().st_size > MOST_TEXT:
         return Written(digest, None)
     try:
