@@ -176,6 +176,26 @@ def test_of_several_optimizers_that_of_the_function_is_changed():
     )
 
 
+def test_of_several_optimizers_that_of_the_line_is_changed():
+    for made in ("a, b = Adam(p), Adam(q)\n", "b = Adam(q)\na = Adam(p)\n"):
+        for name, given in (("a", "p"), ("b", "q")):
+            before = f"import x\n{made}for y in z:\n    {name}.step()  # here\n"
+            line = before.splitlines().index(f"    {name}.step()  # here") + 1
+            after = before.replace(f"Adam({given})", f"Adam({given}, fused=True)")
+            assert changed("single-tensor-optimizer", before, line, FUSED) == after
+    kept = """
+class T:
+    def __init__(self):
+        self.a, self.b = Adam(p), Adam(q)
+    def fit(self):
+        self.b.step()
+"""
+    assert changed("single-tensor-optimizer", kept, 6, FUSED) == kept.replace("Adam(q)", "Adam(q, fused=True)")
+    taken = "a, b = make(Adam(p), Adam(q))\na.step()\n"
+    with pytest.raises(Refused, match="2 calls of `Adam`"):
+        changed("single-tensor-optimizer", taken, 2, FUSED)
+
+
 def test_an_optimizer_made_twice_or_elsewhere_is_left_alone():
     for text, reason in (("o.step()\n", "no calls of `Adam`"), ("a = Adam(p)\nb = Adam(q)\n", "2 calls of `Adam`")):
         with pytest.raises(Refused, match=f"{reason} in the file that steps"):
