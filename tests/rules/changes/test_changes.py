@@ -103,6 +103,9 @@ def test_a_change_alters_only_what_it_must(rule, before, after):
         ("retained-graph", "losses.append((loss, n))\n", SEVERAL),
         ("retained-graph", "losses.append(loss.item())\n", "the value is detached already"),
         ("retained-graph", "h = f(x, h)\n", CARRIED),
+        ("retained-graph", "h, c = f(x, (h, c))\n", CARRIED),
+        ("retained-graph", "self.h = f(x, self.h)\n", CARRIED),
+        ("retained-graph", "h = f(x, self.h)\n", "the line neither appends, adds up, nor stores a value by its key"),
         ("retained-graph", "keep(loss)\n", "the line neither appends, adds up, nor stores a value by its key"),
         ("input-bound", "l = DataLoader(d)\n", "more workers would not help: a batch itself has to become cheaper"),
         ("unused-autograd-graph", "y = model(x)\n", "the file does not import torch"),
@@ -212,6 +215,12 @@ def test_the_call_of_a_model_moves_into_a_block_of_its_own():
     assert changed("unused-autograd-graph", windows, 5) == after.replace("\n", "\r\n")
     with pytest.raises(Refused, match="gives way to other code"):
         changed("unused-autograd-graph", "import torch\ndef f():\n    yield model(x)\n", 3)
+
+
+def test_a_function_that_runs_later_is_in_no_block():
+    before = "import torch\nscore = {}(lambda x: model(x))\n"
+    with pytest.raises(Refused, match="the line makes a function, which runs later"):
+        changed("unused-autograd-graph", before.format("keep"), 2)
 
 
 def test_the_only_statement_of_a_block_becomes_pass():
