@@ -43,7 +43,9 @@ def _added_value(target: libcst.BaseExpression, value: libcst.BaseExpression) ->
     is_sum = isinstance(value, libcst.BinaryOperation) and isinstance(value.operator, libcst.Add)
     if isinstance(value, libcst.BinaryOperation) and is_sum and text_of(value.left) == text_of(target):
         return value.right
-    read = {text_of(one) for one in matchers.findall(value, matchers.Name() | matchers.Attribute())}
+    found = matchers.findall(value, matchers.Name() | matchers.Attribute())
+    last = {id(one.attr) for one in found if isinstance(one, libcst.Attribute)}
+    read = {text_of(one) for one in found if id(one) not in last}
     places = [one.value for one in target.elements] if isinstance(target, libcst.Tuple) else [target]
     if not any(text_of(one) in read for one in places):
         return None
