@@ -251,7 +251,9 @@ class ProgramFailed(ProfkitError):
     """The program fails without any change."""
 
     def __init__(self, run: Run) -> None:
-        super().__init__(f"the program itself ends with status {run.status}: {last_words(run.errors)}")
+        said = last_words(run.errors)
+        hint = "; it reads standard input, which --stdin FILE gives it" if said.startswith("EOFError") else ""
+        super().__init__(f"the program itself ends with status {run.status}: {said}{hint}")
         self.errors = run.errors
 
 

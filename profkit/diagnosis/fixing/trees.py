@@ -106,11 +106,12 @@ def copy_tree(tree: Tree, target: Path, changed: Mapping[Path, bytes]) -> None:
 
 
 def _pointed_to(link: Path, root: Path) -> str:
-    """A link inside the tree stays relative, so that it leads into the copy; others lead where they did."""
-    aim = os.readlink(link)
-    if os.path.isabs(aim):
-        return aim
-    return aim if (link.parent / aim).resolve().is_relative_to(root) else str((link.parent / aim).resolve())
+    """A link to what is copied leads into the copy, even if it is absolute: the program may write through it. Others
+    lead where they did."""
+    aim, there = os.readlink(link), Path(os.path.realpath(link))  # of a loop too
+    if not there.is_relative_to(root) or _LEFT_OUT.intersection(there.relative_to(root).parts):
+        return str(there)
+    return os.path.relpath(there, link.parent) if os.path.isabs(aim) else aim
 
 
 @dataclass(frozen=True, slots=True)
