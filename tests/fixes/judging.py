@@ -56,7 +56,9 @@ def judge(case: Case, work: Path, pairs: int, most_s: float, unsafe: bool) -> Ro
     folder, stages = work / case.name, work / f"{case.name}-stage"
     case.lay_out(folder)
     stages.mkdir()
-    stage = Stage(Tree(folder.resolve(), folder.resolve()), Program(case.program, is_module=case.is_module), stages.resolve())
+    stage = Stage(
+        Tree(folder.resolve(), folder.resolve()), Program(case.program, is_module=case.is_module), stages.resolve()
+    )
     try:
         fixes = _fix(stage, case.rule, Limits(most_s, unsafe))
         won, possible = _measured(stage, case, fixes.after, pairs, most_s) if case.fixed else (None, None)

@@ -66,7 +66,9 @@ def test_what_was_written_goes_back_if_the_rest_cannot_be(tmp_path, monkeypatch)
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_files(tmp_path, before, dict.fromkeys(before, b"new"))
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == dict.fromkeys(("a.py", "b.py", "c.py"), b"old")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == dict.fromkeys(
+        ("a.py", "b.py", "c.py"), b"old"
+    )
 
 
 def test_a_file_that_is_read_only_stays(tmp_path):

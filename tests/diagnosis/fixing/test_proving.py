@@ -135,6 +135,9 @@ def test_a_gain_that_noise_hides_after_six_pairs_gets_more(tmp_path):
 def test_a_failing_program_ends_it(tmp_path):
     with pytest.raises(ProgramFailed, match="the program itself ends with status 1: ValueError: bad"):
         prove(tmp_path, run(2.0, status=1), run(1.0))
+    asks = replace(run(2.0, status=1), errors="Traceback\nEOFError: EOF when reading a line\n")
+    with pytest.raises(ProgramFailed, match="a line; it reads standard input, which --stdin FILE gives it"):
+        prove(tmp_path, asks, run(1.0))
 
 
 def test_runs_that_take_too_long_are_told(tmp_path):
