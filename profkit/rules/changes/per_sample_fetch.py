@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import libcst
 
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Argument, ProgramText, called_name, refuse_hidden_arguments, text_of
 from profkit.rules.changes.refusing import Refused
+from profkit.rules.changes.scopes import assigned_value, is_set, scope_of
 
 _KNOWN = frozenset(("dataset", "batch_size", "shuffle", "drop_last", "num_workers", "persistent_workers", "pin_memory"))
 """Arguments that mean the same for whole batches. A sampler or a way to collate would not."""
@@ -42,17 +45,38 @@ def _source(call: libcst.Call, name: str, position: int | None, default: str) ->
 def _counted(text: ProgramText, call: libcst.Call) -> str:
     """The source of something as long as the data, which must be a `TensorDataset`."""
     data = call.args[0].value
-    if isinstance(data, libcst.Name):
-        set_at = [one for one in text.nodes(libcst.Assign) if text_of(one.targets[0].target) == data.value]
-        made = set_at[0].value if len(set_at) == 1 else None
-        if isinstance(made, libcst.Call) and called_name(made) == "TensorDataset":
-            return data.value
+    if isinstance(data, libcst.Name) and _is_dataset(text, _value_of(text, data)):
+        return data.value
     if isinstance(data, libcst.Call) and called_name(data) == "TensorDataset" and data.args and not data.args[0].star:
         counted = data.args[0].value
         if text.holds(counted, libcst.Call, libcst.NamedExpr):
             raise Refused("the data is made on that line: give it a name first")
         return text_of(counted)
     raise Refused("that the data is one `TensorDataset` does not show in this file")
+
+
+def _value_of(text: ProgramText, data: libcst.Name) -> libcst.BaseExpression | None:
+    """What a variable is set to; None if that is not one value, in its function or at the top of the file."""
+    scopes = (scope_of(text, data), text.module)
+    named = [one for one in text.nodes(libcst.Name) if one.value == data.value and scope_of(text, one) in scopes]
+    set_at = [one for one in named if is_set(text, one)]
+    with suppress(Refused):
+        return assigned_value(text, data.value, data) if len(set_at) == 1 else None
+    return None
+
+
+def _is_dataset(text: ProgramText, made: libcst.BaseExpression | None) -> bool:
+    """Whether a value is a `TensorDataset`, also one that a function of the file returns."""
+    if not isinstance(made, libcst.Call):
+        return False
+    name = called_name(made)
+    if name == "TensorDataset":
+        return True
+    known = [one for one in text.nodes(libcst.FunctionDef) if one.name.value == name]
+    if len(known) != 1 or not isinstance(made.func, libcst.Name) or known[0].decorators or known[0].asynchronous:
+        return False
+    given = [one.value for one in text.nodes(libcst.Return) if scope_of(text, one) is known[0]]
+    return bool(given) and all(isinstance(one, libcst.Call) and called_name(one) == "TensorDataset" for one in given)
 
 
 def _named(name: str, source: str) -> libcst.Arg:

@@ -572,6 +572,33 @@ def test_a_loader_picks_whole_batches():
             changed("per-sample-fetch", text)
 
 
+def test_data_that_a_function_makes_is_known_by_what_that_returns():
+    before = """
+import torch
+def part(n):
+    x = torch.randn(n, 2)
+    return TensorDataset(x, x.sum(1))
+def loaders():
+    train, test = part(8), part(4)
+    return DataLoader(train, 4, True), DataLoader(
+        test, 4  # here
+    )
+def show(test):
+    print(test)
+"""
+    whole = "batch_size=None, sampler=torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(test), 4, "
+    assert whole in changed("per-sample-fetch", before)
+    for old, new in (
+        ("    return T", "    if n > 9:\n        return x\n    return T"),
+        ("    return T", "    yield T"),
+        ("def part", "@cached\ndef part"),
+        ("part(8), part(4)", "split(part(8))"),
+        ("    return D", "    test = Subset(test, [1])\n    return D"),
+    ):
+        with pytest.raises(Refused, match="that the data is one `TensorDataset` does not show"):
+            changed("per-sample-fetch", before.replace(old, new, 1))
+
+
 def test_a_view_that_is_kept_becomes_a_copy():
     assert changed("oversized-storage", "kept.append(x[:1])\n") == "kept.append(x[:1].clone())\n"
     assert changed("oversized-storage", "kept[n] = a + b\n") == "kept[n] = (a + b).clone()\n"
