@@ -124,7 +124,8 @@ def test_a_change_alters_only_what_it_must(rule, before, after):
             "import numpy; x = tensor(a)\n",
             "the call names no `dtype`, and NumPy would choose float64 for a list of numbers",
         ),
-        ("slow-tensor-construction", "x = tensor(a, dtype=d)\n", "the file does not import numpy"),
+        ("slow-tensor-construction", "x = tensor(a, dtype=d)\n", "the file has no import at its top"),
+        ("slow-tensor-construction", "x = tensor(np.ones(2), dtype=d)\n", "the file does not import numpy by its name"),
         ("graph-break", "f()\n", "profkit has no change for this rule, only its advice"),
         ("base", "f()\n", "profkit has no change for this rule, only its advice"),
         ("../../x", "f()\n", "profkit has no change for this rule, only its advice"),
@@ -177,6 +178,16 @@ def test_of_several_optimizers_that_of_the_function_is_changed():
     assert (
         changed("single-tensor-optimizer", before + other, 3, FUSED) == before.replace("(p)", "(p, fused=True)") + other
     )
+
+
+def test_a_file_without_numpy_imports_it():
+    before = "import torch as t\nfrom a import b  # of ours\n\nx = t.FloatTensor([r.x for r in b])  # here\n"
+    after = before.replace("# of ours\n", "# of ours\nimport numpy as np\n").replace(
+        "t.FloatTensor([r.x for r in b])", "t.from_numpy(np.asarray([r.x for r in b], dtype=np.float32))"
+    )
+    assert changed("slow-tensor-construction", before, 4) == after
+    windows = before.replace("\n", "\r\n")
+    assert changed("slow-tensor-construction", windows, 4) == after.replace("\n", "\r\n")
 
 
 def test_of_several_optimizers_that_of_the_line_is_changed():
