@@ -200,6 +200,14 @@ def test_waits_for_processors_that_others_use_are_left_out(tmp_path, steps):
     assert trial.gain.waited == pytest.approx(8.0 / 19.4)
 
 
+@pytest.mark.parametrize("steps", [0, 20])
+def test_waits_longer_than_the_run_are_not_left_out(tmp_path, steps):
+    after = [crowded(1.8, 0.0, steps=steps), crowded(-0.2, 2.0, steps=steps), *[crowded(1.8, 0.0, steps=steps)] * 3]
+    (trial,) = prove(tmp_path, [crowded(2.0, 0.0, steps=steps)] * 5, after).trials
+    assert trial.gain.waited == 0
+    assert trial.gain.share.fraction == pytest.approx(0.1)
+
+
 def test_a_program_with_workers_may_keep_the_processors_busy_itself(tmp_path):
     before = [crowded(2.0, wait, 1.0) for wait in (*WAITS, *WAITS)]
     found = prove(tmp_path, before, [crowded(1.8, wait, 1.0) for wait in (*reversed(WAITS), *reversed(WAITS))])
