@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from types import SimpleNamespace
-
-import torch.optim.optimizer  # noqa: F401  # what is patched has to be there
 
 from profkit.collect.launch import turn
 
@@ -21,8 +20,9 @@ def test_neither_the_time_of_a_look_at_the_graph_nor_its_waits_count(tmp_path, m
     monkeypatch.setattr(turn, "_count_graph_nodes", lambda: pass_by(100, 90))
     monkeypatch.setattr(turn, "_elsewhere_s", lambda: 0.0)
     monkeypatch.setattr(turn.Turn, "_count_crowded_ns", lambda _: clock.crowded)
+    optimizer = importlib.import_module("torch.optim.optimizer")
     for when in ("pre", "post"):
-        monkeypatch.setattr(f"torch.optim.optimizer.register_optimizer_step_{when}_hook", lambda _: None)
+        monkeypatch.setattr(optimizer, f"register_optimizer_step_{when}_hook", lambda _: None)
     pass_by(1, 1)
     watched = turn.Turn(tmp_path / "result.json", None)
     watched.begin()
