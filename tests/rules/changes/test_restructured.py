@@ -386,6 +386,25 @@ def test_layers_before_a_normalisation_lose_their_bias():
         changed("bias-before-batchnorm", "y = net(x)\n")
 
 
+def test_what_doubles_are_multiplied_with_and_added_to_becomes_narrow_too():
+    before = """
+def features(x, n):
+    w = torch.as_tensor(rng.normal(size=n))
+    b = torch.from_numpy(rng.uniform(size=n))
+    i = torch.from_numpy(rng.permutation(n))
+    other = torch.from_numpy(rng.uniform(size=n))
+    z = torch.as_tensor(x) @ w  # here
+    z = z + b
+    return z[i], other + 1
+def g(b):
+    b = torch.from_numpy(rng.uniform(size=n))
+    return b * 2
+"""
+    after = before.replace("size=n))\n    b", "size=n), dtype=torch.float32)\n    b", 1)
+    after = after.replace("size=n))\n    i", "size=n)).float()\n    i").replace("(x)", "(x, dtype=torch.float32)")
+    assert changed("float64-compute", before) == after.lstrip("\n")
+
+
 def test_doubles_from_numpy_become_single_where_they_enter():
     assert changed("float64-compute", "x = torch.from_numpy(a).to(d)\n") == "x = torch.from_numpy(a).float().to(d)\n"
     assert changed("float64-compute", "x = torch.tensor(a)\n") == "x = torch.tensor(a, dtype=torch.float32)\n"
