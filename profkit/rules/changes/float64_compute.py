@@ -63,10 +63,8 @@ def _with_operands(text: ProgramText, calls: list[libcst.Call]) -> list[libcst.C
     """And the calls that make what these are added to or multiplied with: a product of matrices takes one type."""
     found, of_them = [*calls], set[str]()
     scopes = {id(scope_of(text, call)) for call in calls}
-    lines, sums = (
-        [one for one in text.nodes(kind) if id(scope_of(text, one)) in scopes]
-        for kind in (libcst.Assign, libcst.BinaryOperation)
-    )
+    lines = [one for one in text.nodes(libcst.Assign) if id(scope_of(text, one)) in scopes]
+    sums = [one for one in text.nodes(libcst.BinaryOperation) if id(scope_of(text, one)) in scopes]
     while True:
         known = len(found) + len(of_them)
         for line in lines:
