@@ -89,6 +89,18 @@ _FILLS = tuple(
 )
 """Filling memory with given numbers computes nothing, just like a view: keeping the result is hardly faster than making
 it anew."""
+_CHECKS = (
+    "aten::_local_scalar_dense",
+    "aten::_to_copy",
+    "aten::clone",
+    "aten::detach",
+    "aten::empty",
+    "aten::is_nonzero",
+    "aten::item",
+    "aten::lift_fresh",
+    "aten::to",
+)
+"""What a function may do with its arguments before it computes."""
 _WHOLE = 0.95
 """Of the operators' time below a line: the rest are checks of shapes and views, and the line's whole call repeats."""
 _LEAST_INSIDE = MEDIUM_FROM
@@ -240,6 +252,10 @@ def _do_nothing_else(facts: Facts, needless: Bools) -> Bools:
     function = of_site[np.where((site >= 0) & (site < len(facts.callsites)), site, NONE)]
     _, call = distinct_rows(marks_around(facts)[lines], function)
     whole = np.bincount(call, wasted[lines]) >= _WHOLE * np.bincount(call, total[lines]).clip(min=1)
+    # However short: what is computed of other data shows that the call as a whole is not the same.
+    plain = named_operators(facts, *_FILLS, *_CHECKS) | operators_of(facts.trace, VIEW)
+    other = tree.total_under(((took > 0) & ~needless & ~plain).astype(np.int64))
+    whole &= np.bincount(call, other[lines]) == 0
     return facts.trace.mask_of(lines[whole[call]])
 
 

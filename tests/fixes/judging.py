@@ -8,6 +8,7 @@ from pathlib import Path
 
 from profkit.core.errors import ProfkitError
 from profkit.diagnosis.fixing.diagnosing import diagnose_copy
+from profkit.diagnosis.fixing.patches import unified_diff
 from profkit.diagnosis.fixing.proving import HELD, REFUSED, Fixes, Limits, gain_of, prove_fixes
 from profkit.diagnosis.fixing.rounds import prove_all
 from profkit.diagnosis.fixing.trees import Tree
@@ -20,13 +21,15 @@ from tests.fixes.cases import Case
 @dataclass(frozen=True)
 class Row:
     """What became of a case. ``won`` and ``possible`` are shares of the time before, of what `fix --all` made and of
-    the known fix; None if that was not measured. ``verdicts`` are rule and verdict of each finding."""
+    the known fix; None if that was not measured. ``verdicts`` are rule, verdict and reason of each finding, ``patch``
+    what held, to be read as the program's author would."""
 
     name: str
     verdicts: tuple[tuple[str, str, str], ...] = ()
     won: float | None = None
     possible: float | None = None
     failure: str = ""
+    patch: str = ""
 
     @property
     def tried(self) -> int:
@@ -53,14 +56,17 @@ def judge(case: Case, work: Path, pairs: int, most_s: float, unsafe: bool) -> Ro
     folder, stages = work / case.name, work / f"{case.name}-stage"
     case.lay_out(folder)
     stages.mkdir()
-    stage = Stage(Tree(folder.resolve(), folder.resolve()), Program(case.program), stages.resolve())
+    stage = Stage(
+        Tree(folder.resolve(), folder.resolve()), Program(case.program, is_module=case.is_module), stages.resolve()
+    )
     try:
         fixes = _fix(stage, case.rule, Limits(most_s, unsafe, small=False))
         won, possible = _measured(stage, case, fixes.after, pairs, most_s) if case.fixed else (None, None)
     except ProfkitError as error:
         return Row(case.name, failure=str(error))
     told = tuple((one.finding.rule, one.verdict, one.reason) for one in fixes.trials)
-    return Row(case.name, told, won, possible)
+    patch = unified_diff(fixes.root, fixes.after).decode("utf-8", "replace")
+    return Row(case.name, told, won, possible, patch=patch)
 
 
 def _fix(stage: Stage, rule: str, limits: Limits) -> Fixes:

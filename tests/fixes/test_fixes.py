@@ -53,9 +53,16 @@ def test_a_folder_of_programs_is_read(tmp_path):
     (tmp_path / "one" / "fault.py").write_text("print(1)\n")
     assert programs(tmp_path) == []
     (tmp_path / "one" / "fix.py").write_text("print(2)\n")
-    (case,) = programs(tmp_path)
-    assert case.lay_out(tmp_path / "work" / "one") == tmp_path / "work" / "one" / "fault.py"
+    (tmp_path / "one" / "data.py").write_text("SIZE = 3\n")
+    for name in ("fault", "fix"):
+        (tmp_path / "two" / name).mkdir(parents=True)
+        (tmp_path / "two" / name / "__main__.py").write_text("print(3)\n")
+    script, package = programs(tmp_path)
+    assert script.lay_out(tmp_path / "work" / "one") == tmp_path / "work" / "one" / "fault.py"
     assert (tmp_path / "work" / "one" / "fix.py").read_text() == "print(2)\n"
+    assert (tmp_path / "work" / "one" / "data.py").exists()
+    assert not script.is_module
+    assert (package.program, package.fixed, package.is_module) == ("fault", "fix", True)
 
 
 def test_an_ordinary_program_is_tried_on_the_rule_of_its_fault_and_does_not_name_it(tmp_path):

@@ -47,7 +47,7 @@ class Turn:
         self._process = os.getpid()
         self._begun_ns = 0
         self._step_ns: list[int] = []
-        self._aside_ns = 0
+        self._aside_ns = self._aside_crowded_ns = 0
         self._thread = threading.get_native_id()
         self._crowded_ns: list[int] = []
         self._crowded_before_ns = 0
@@ -79,7 +79,7 @@ class Turn:
         states = _random_states()
         content = {
             "run_ns": ended_ns - self._begun_ns - self._aside_ns,
-            "crowded_ns": self._count_crowded_ns() - self._crowded_before_ns,
+            "crowded_ns": self._count_crowded_ns() - self._crowded_before_ns - self._aside_crowded_ns,
             "step_ns": self._step_ns,
             "step_crowded_ns": self._crowded_ns,
             "computes_elsewhere_s": _elsewhere_s(),
@@ -101,13 +101,14 @@ class Turn:
             self._starts.append(_numbers_of(stepping))
 
     def _after_step(self, *_: Any) -> None:
-        ended_ns = time.perf_counter_ns()
+        ended_ns, crowded_ns = time.perf_counter_ns(), self._count_crowded_ns()
         self._step_ns.append(ended_ns - self._aside_ns)
-        self._crowded_ns.append(self._count_crowded_ns())
+        self._crowded_ns.append(crowded_ns - self._aside_crowded_ns)
         steps = len(self._step_ns)
         if steps >= _FIRST_LOOK and steps & (steps - 1) == 0:
             self._graph_nodes.append(_count_graph_nodes())
             self._aside_ns += time.perf_counter_ns() - ended_ns
+            self._aside_crowded_ns += self._count_crowded_ns() - crowded_ns  # else a step might take less than nothing
 
     def _save_parameters(self) -> None:
         import numpy as np

@@ -163,7 +163,7 @@ class Stage:
             process = subprocess.Popen(  # noqa: S603  # what the user asked to run
                 [*command, *self.program.arguments],
                 cwd=working,
-                env=self._environment(),
+                env=self._environment(working),
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
@@ -177,12 +177,15 @@ class Stage:
                 _end(process)
         return process.returncode, _read(out), _read(err)
 
-    def _environment(self) -> dict[str, str]:
-        """This process's, with the entries of Python's path as absolute ones, into the copy where they lie in it."""
+    def _environment(self, working: Path) -> dict[str, str]:
+        """This process's, with the entries of Python's path as absolute ones, into the copy where they lie in it. What
+        a shell calls the working folder is that of the copy too: a program may write there by this name."""
         entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
         moved = [self._moved(Path(entry).resolve()) for entry in entries]
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1") if self.one_thread else {}
-        return {**os.environ, **threads, **({"PYTHONPATH": os.pathsep.join(map(str, moved))} if moved else {})}
+        named = {"PWD": str(working)} if "PWD" in os.environ else {}
+        found = {"PYTHONPATH": os.pathsep.join(map(str, moved))} if moved else {}
+        return {**os.environ, **threads, **named, **found}
 
     def _moved(self, path: Path) -> Path:
         inside = path.is_relative_to(self.tree.root)

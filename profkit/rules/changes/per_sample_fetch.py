@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import libcst
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Argument, ProgramText, called_name, elements_of, refuse_hidden_arguments, text_of
+from profkit.rules.changes.base import Argument, ProgramText, called_name, refuse_hidden_arguments, text_of
 from profkit.rules.changes.refusing import Refused
-from profkit.rules.changes.scopes import scope_of
+from profkit.rules.changes.scopes import assigned_value, is_set, scope_of, variables_in
 
+_PARTS = ("Subset", "random_split")
 _KNOWN = frozenset(("dataset", "batch_size", "shuffle", "drop_last", "num_workers", "persistent_workers", "pin_memory"))
 """Arguments that mean the same for whole batches. A sampler or a way to collate would not."""
 _OURS = frozenset(("batch_size", "shuffle", "drop_last"))
@@ -43,7 +46,7 @@ def _source(call: libcst.Call, name: str, position: int | None, default: str) ->
 def _counted(text: ProgramText, call: libcst.Call) -> str:
     """The source of something as long as the data, which must be a `TensorDataset`, or a part of one."""
     data = call.args[0].value
-    if isinstance(data, libcst.Name) and _is_of_tensors(text, data, call):
+    if isinstance(data, libcst.Name) and _is_of_tensors(text, data):
         return data.value
     if isinstance(data, libcst.Call) and called_name(data) == "TensorDataset" and data.args and not data.args[0].star:
         counted = data.args[0].value
@@ -53,30 +56,43 @@ def _counted(text: ProgramText, call: libcst.Call) -> str:
     raise Refused("that the data is one `TensorDataset` does not show in this file")
 
 
-def _is_of_tensors(text: ProgramText, data: libcst.BaseExpression, near: libcst.CSTNode) -> bool:
-    """Whether data is a `TensorDataset`, or a `Subset` of one, be it by `random_split`: both take lists of indices."""
+def _is_of_tensors(text: ProgramText, data: libcst.BaseExpression) -> bool:
+    """Whether data is a `TensorDataset`, also one that a function of the file returns, or a `Subset` of one, be it by
+    `random_split`: all of these take lists of indices."""
     if isinstance(data, libcst.Name):
-        scope = scope_of(text, near)
-        parameters = [one for one in text.nodes(libcst.Param) if scope_of(text, one) is scope]
-        made = [one for one in text.nodes(libcst.Assign) if any(data.value in _names(to.target) for to in one.targets)]
-        if len(made) != 1 or len(made[0].targets) != 1 or any(one.name.value == data.value for one in parameters):
-            return False
-        is_part = isinstance(made[0].targets[0].target, libcst.Tuple)
-        return (not is_part or _is_called(made[0].value, "random_split")) and _is_of_tensors(
-            text, made[0].value, made[0]
-        )
-    if not isinstance(data, libcst.Call) or not data.args or data.args[0].star:
+        made = _value_of(text, data)
+        return made is not None and _is_of_tensors(text, made)
+    if not isinstance(data, libcst.Call):
         return False
-    is_part = _is_called(data, "Subset") or _is_called(data, "random_split")
-    return _is_called(data, "TensorDataset") or (is_part and _is_of_tensors(text, data.args[0].value, near))
+    name = called_name(data)
+    if name == "TensorDataset":
+        return True
+    if name in _PARTS:
+        return bool(data.args) and not data.args[0].star and _is_of_tensors(text, data.args[0].value)
+    known = [one for one in text.nodes(libcst.FunctionDef) if one.name.value == name]
+    if len(known) != 1 or not isinstance(data.func, libcst.Name) or known[0].decorators or known[0].asynchronous:
+        return False
+    given = [one.value for one in text.nodes(libcst.Return) if scope_of(text, one) is known[0]]
+    return bool(given) and all(_is_called(one, "TensorDataset") for one in given)
 
 
-def _names(target: libcst.BaseExpression) -> set[str]:
-    parts = elements_of(target) if isinstance(target, (libcst.Tuple, libcst.List)) else [target]
-    return {text_of(one) for one in parts}
+def _value_of(text: ProgramText, data: libcst.Name) -> libcst.BaseExpression | None:
+    """What a variable is set to, or the call of `random_split` of which it is one of the parts; None if that is not one
+    value, in its function or at the top of the file."""
+    scopes = (scope_of(text, data), text.module)
+    named = [one for one in text.nodes(libcst.Name) if one.value == data.value and scope_of(text, one) in scopes]
+    set_at = [one for one in named if is_set(text, one)]
+    if len(set_at) != 1:
+        return None
+    with suppress(Refused):
+        made = assigned_value(text, data.value, data)
+        return None if _is_called(made, "random_split") or data.value in variables_in(text, made) else made
+    is_part = isinstance(next(text.ancestors(set_at[0])), libcst.Element)
+    around = next((parent for parent in text.ancestors(set_at[0]) if isinstance(parent, libcst.Assign)), None)
+    return around.value if around is not None and is_part and _is_called(around.value, "random_split") else None
 
 
-def _is_called(value: libcst.BaseExpression, name: str) -> bool:
+def _is_called(value: libcst.BaseExpression | None, name: str) -> bool:
     return isinstance(value, libcst.Call) and called_name(value) == name
 
 

@@ -10,7 +10,7 @@ from profkit.rules.changes.base import ProgramText, called_name, elements_of, te
 from profkit.rules.changes.columns import columns_at_once
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.rounds import refuse_later_reads, refuse_no_tensor
-from profkit.rules.changes.scopes import assignment_of, attribute_assignment, loops_around, names_in, uses
+from profkit.rules.changes.scopes import assigned_value, assignment_of, loops_around, names_in, uses
 
 _MAKING = frozenset(("empty", "full", "ones", "zeros", "zeros_like", "ones_like", "empty_like", "full_like"))
 _FLAT = {"flatten": "", "ravel": "", "view": "-1", "reshape": "-1"}
@@ -124,7 +124,7 @@ def _is_flat(text: ProgramText, source: libcst.BaseExpression) -> bool:
 def _refuse_no_counts(text: ProgramText, counts: libcst.BaseExpression) -> None:
     """Raise `Refused` unless the counts are a tensor of PyTorch's: arrays and lists have no ``index_put_``."""
     name = text_of(counts)
-    made = attribute_assignment(text, name, counts).value
+    made = assigned_value(text, name, counts)
     while isinstance(made, libcst.Call) and called_name(made) in ("to", "cuda", "long", "int", "float"):
         made = made.func.value if isinstance(made.func, libcst.Attribute) else made.func
     if not isinstance(made, libcst.Call) or called_name(made) not in _MAKING:

@@ -21,7 +21,7 @@ from profkit.rules.changes.rounds import (
 )
 from profkit.rules.changes.scopes import (
     are_set,
-    attribute_assignment,
+    assigned_value,
     fresh_name,
     is_set,
     lies_in,
@@ -193,7 +193,7 @@ def _indexed(given: libcst.BaseExpression, index: str, rounds: str) -> _Sequence
 def _construction(text: ProgramText, call: libcst.Call, near: libcst.CSTNode) -> libcst.Call:
     """Where the cell is made. Nothing else may use it."""
     name = text_of(call.func)
-    made = attribute_assignment(text, name, near).value
+    made = assigned_value(text, name, near)
     if not isinstance(made, libcst.Call) or called_name(made) not in _LAYERS:
         raise Refused(f"`{name}` is none of PyTorch's cells")
     plain = [one for one in made.args if one.keyword is None]

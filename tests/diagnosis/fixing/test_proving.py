@@ -152,6 +152,9 @@ def test_a_gain_that_noise_hides_after_six_pairs_gets_more(tmp_path):
 def test_a_failing_program_ends_it(tmp_path):
     with pytest.raises(ProgramFailed, match="the program itself ends with status 1: ValueError: bad"):
         prove(tmp_path, run(2.0, status=1), run(1.0))
+    asks = replace(run(2.0, status=1), errors="Traceback\nEOFError: EOF when reading a line\n")
+    with pytest.raises(ProgramFailed, match="a line; it reads standard input, which --stdin FILE gives it"):
+        prove(tmp_path, asks, run(1.0))
 
 
 def test_runs_that_take_too_long_are_told(tmp_path):
@@ -212,6 +215,14 @@ def test_waits_for_processors_that_others_use_are_left_out(tmp_path, steps):
     assert trial.verdict == HELD
     assert trial.gain.share.fraction == pytest.approx(0.1)
     assert trial.gain.waited == pytest.approx(8.0 / 19.4)
+
+
+@pytest.mark.parametrize("steps", [0, 20])
+def test_waits_longer_than_the_run_are_not_left_out(tmp_path, steps):
+    after = [crowded(1.8, 0.0, steps=steps), crowded(-0.2, 2.0, steps=steps), *[crowded(1.8, 0.0, steps=steps)] * 3]
+    (trial,) = prove(tmp_path, [crowded(2.0, 0.0, steps=steps)] * 5, after).trials
+    assert trial.gain.waited == 0
+    assert trial.gain.share.fraction == pytest.approx(0.1)
 
 
 def test_a_program_with_workers_may_keep_the_processors_busy_itself(tmp_path):

@@ -386,6 +386,25 @@ def test_layers_before_a_normalisation_lose_their_bias():
         changed("bias-before-batchnorm", "y = net(x)\n")
 
 
+def test_what_doubles_are_multiplied_with_and_added_to_becomes_narrow_too():
+    before = """
+def features(x, n):
+    w = torch.as_tensor(rng.normal(size=n))
+    b = torch.from_numpy(rng.uniform(size=n))
+    i = torch.from_numpy(rng.permutation(n))
+    other = torch.from_numpy(rng.uniform(size=n))
+    z = torch.as_tensor(x) @ w  # here
+    z = z + b
+    return z[i], other + 1
+def g(b):
+    b = torch.from_numpy(rng.uniform(size=n))
+    return b * 2
+"""
+    after = before.replace("size=n))\n    b", "size=n), dtype=torch.float32)\n    b", 1)
+    after = after.replace("size=n))\n    i", "size=n)).float()\n    i").replace("(x)", "(x, dtype=torch.float32)")
+    assert changed("float64-compute", before) == after.lstrip("\n")
+
+
 def test_doubles_from_numpy_become_single_where_they_enter():
     assert changed("float64-compute", "x = torch.from_numpy(a).to(d)\n") == "x = torch.from_numpy(a).float().to(d)\n"
     assert changed("float64-compute", "x = torch.tensor(a)\n") == "x = torch.tensor(a, dtype=torch.float32)\n"
@@ -603,6 +622,33 @@ def test_the_data_that_a_function_is_given_may_be_another():
     text = SPLIT.format("train = data\ndef load(train):\n    return DataLoader(train, 8)  # this")
     with pytest.raises(Refused, match="that the data is one `TensorDataset` does not show"):
         changed("per-sample-fetch", text, 5)
+
+
+def test_data_that_a_function_makes_is_known_by_what_that_returns():
+    before = """
+import torch
+def part(n):
+    x = torch.randn(n, 2)
+    return TensorDataset(x, x.sum(1))
+def loaders():
+    train, test = part(8), part(4)
+    return DataLoader(train, 4, True), DataLoader(
+        test, 4  # here
+    )
+def show(test):
+    print(test)
+"""
+    whole = "batch_size=None, sampler=torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(test), 4, "
+    assert whole in changed("per-sample-fetch", before)
+    for old, new in (
+        ("    return T", "    if n > 9:\n        return x\n    return T"),
+        ("    return T", "    yield T"),
+        ("def part", "@cached\ndef part"),
+        ("part(8), part(4)", "split(part(8))"),
+        ("    return D", "    test = Subset(test, [1])\n    return D"),
+    ):
+        with pytest.raises(Refused, match="that the data is one `TensorDataset` does not show"):
+            changed("per-sample-fetch", before.replace(old, new, 1))
 
 
 def test_a_view_that_is_kept_becomes_a_copy():
