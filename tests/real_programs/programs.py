@@ -1275,7 +1275,7 @@ _FIELDS = (
         "td3-bc",
         "sfujim/TD3_BC",
         "main.py",
-        ("--max_timesteps=1500", "--eval_freq=1000000"),
+        ("--max_timesteps=600", "--eval_freq=1000000"),
         parts=("main.py", "TD3_BC.py", "utils.py"),
         edits=(
             (r"(?m)^import gym$", "from types import SimpleNamespace as Box"),

@@ -30,8 +30,9 @@ _LEAST_SHARED = 0.3
 """Of the later call's rows. Taking a batch apart for fewer gains little."""
 _LEAST_ELEMENTS = 1 << 12
 """Of the rows that are shared: a layer on fewer takes as long as its call."""
-_MOST_READ, _MOST_READ_AT_ONCE = 1 << 22, 1 << 19
-"""Numbers in all, and for one call unless it has very many rows: a million takes some 5 ms."""
+_MOST_READ, _MOST_READ_AT_ONCE = 1 << 22, 1 << 16
+"""Numbers in all, and for one call unless it has very many rows. With eight times as many for one, four convolutions of
+pictures took all, and the second call of none was read."""
 _READ_OF_ROW, _LEAST_DISTINCT = 64, 8
 """Numbers read of a row at least, and how many of them have to differ if not all of the row are read: sparse rows agree
 in most places by chance."""
@@ -81,7 +82,8 @@ def row_prints(bits: NDArray[Any], inner: int, read: int) -> NDArray[np.uint64] 
     random = np.random.default_rng(0)  # a generator of its own: the program's stays as it is
     width = math.prod(bits.shape[inner:])
     places = np.arange(width) if read == width else np.sort(random.integers(0, width, read))
-    rows = bits[(..., *np.unravel_index(places, bits.shape[inner:]))].reshape(-1, read)
+    where: tuple[Any, ...] = (..., *np.unravel_index(places, bits.shape[inner:]))
+    rows = bits[where].reshape(-1, read)
     factors = random.integers(1 << 62, size=read, dtype=np.uint64) * 2 + 1
     prints = (rows.astype(np.uint64) * factors).sum(axis=1)
     if read == width:
