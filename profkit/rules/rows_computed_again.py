@@ -91,8 +91,8 @@ def _by_line(facts: Facts) -> list[_Pair]:
     marks, around = call_marks(facts), marks_around(facts)
     calls = [one for one in known.rows if all(0 <= at < len(marks) and marks[at] >= 0 for at in (one.call, one.first))]
     lines, first_lines = (around[marks[[*numbers]]] for numbers in ([c.call for c in calls], [c.first for c in calls]))
-    found = dict[tuple[Location, Location | None], list[SharedRows]]()
-    for call, line, first in zip(calls, *(ways.tolist() for ways in ways_apart(facts, lines, first_lines)), strict=True):
+    found, ways = dict[tuple[Location, Location | None], list[SharedRows]](), ways_apart(facts, lines, first_lines)
+    for call, line, first in zip(calls, *(one.tolist() for one in ways), strict=True):
         if (where := _place(facts, line)) is not None:
             found.setdefault((where, _place(facts, first)), []).append(call)
     return [_Pair(where, first, calls) for (where, first), calls in found.items()]

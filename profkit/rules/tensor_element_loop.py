@@ -179,9 +179,9 @@ def _row_loops(facts: Facts, reported: Rows) -> Suspicions:
             continue
         each = round(sum(loop.rounds for loop in loops) / len(loops))
         yield Suspicion(
-            message=f"A Python loop makes {rounds:,} rounds {in_a_step(facts)} over rows of tensors, {each:,} in a run, and calls "
-            f"{format_count(round(per_round), 'operator')} on few numbers in each. No row needs another's "
-            "result.",
+            message=f"A Python loop makes {rounds:,} rounds {in_a_step(facts)} over rows of tensors, {each:,} in a "
+            f"run, and calls {format_count(round(per_round), 'operator')} on few numbers in each. No row needs "
+            "another's result.",
             fix=_ROWS_AT_ONCE,
             rows=rows,
             edit=_take_rows_at_once(facts, runs, per_round),

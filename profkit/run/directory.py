@@ -286,8 +286,9 @@ class UnreadResult(Struct, frozen=True):
 
 
 class SharedRows(Struct, frozen=True):
-    """A layer's ``call`` with so many ``rows``, of which the share ``again`` went through the same weights in an earlier
-    call of the step, most of them in the ``first``. Both are the numbers of their events in the located step."""
+    """A layer's ``call`` with so many ``rows``, of which the share ``again`` went through the same weights in an
+    earlier call of the step, most of them in the ``first``. Both are the numbers of their events in the located step.
+    """
 
     call: int
     first: int
@@ -300,8 +301,8 @@ class Recomputation(Struct, frozen=True):
     repeats another call of that step, given with its number; ``each_step`` is repeated by the next step. The inputs
     have not changed in between, the calls draw no random numbers, and nothing writes to their results. ``looked_at``
     is the number of the step's calls that the watch looked at: of many it samples some; 0 if unknown. ``zeroed`` are
-    results that are multiplied by zeros, ``unread`` those that nothing reads, ``rows`` layers given rows that went through
-    them before; None if not looked at: the watch must see the whole step, on the host."""
+    results that are multiplied by zeros, ``unread`` those that nothing reads, ``rows`` layers given rows that they were
+    given before; None if not looked at: the watch must see the whole step, on the host."""
 
     again: tuple[tuple[int, int], ...] = ()
     each_step: tuple[int, ...] = ()

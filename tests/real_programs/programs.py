@@ -1253,6 +1253,10 @@ _VARIED = (
     ),
 )
 
+_REPLAY = (
+    "{name: np.random.randn(100000, width) for name, width in (('observations', 11), ('actions', 3), "
+    "('next_observations', 11), ('rewards', 1), ('terminals', 1))}"
+)
 _FIELDS = (
     Program(
         "sasrec",
@@ -1286,11 +1290,7 @@ _FIELDS = (
             (r"env\.observation_space\.shape\[0\]", "11"),
             (r"env\.action_space\.shape\[0\]", "3"),
             (r"float\(env\.action_space\.high\[0\]\)", "1.0"),
-            (
-                r"d4rl\.qlearning_dataset\(env\)",
-                "{name: np.random.randn(100000, width) for name, width in (('observations', 11), ('actions', 3), "
-                "('next_observations', 11), ('rewards', 1), ('terminals', 1))}",
-            ),
+            (r"d4rl\.qlearning_dataset\(env\)", _REPLAY),
         ),
     ),
     Program(

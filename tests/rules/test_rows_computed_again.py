@@ -62,7 +62,7 @@ def test_without_such_rows_it_is_silent():
     assert find(facts_with(known())) == []
 
 
-@pytest.mark.parametrize("steps_with, count", [(4, 1), (2, 0)])
+@pytest.mark.parametrize(("steps_with", "count"), [(4, 1), (2, 0)])
 def test_it_must_be_so_in_most_steps(steps_with, count):
     assert len(find(facts_with(known(FOUND), steps_with))) == count
 

@@ -72,7 +72,7 @@ def find_sampled(shares: dict[tuple[int, ...], int], events: list[Json] | None =
 
 
 @pytest.mark.parametrize(
-    "text, reported", [("import pandas as pd", 0), ("from scipy import signal", 0), ("importance = weigh(x)", 1)]
+    ("text", "reported"), [("import pandas as pd", 0), ("from scipy import signal", 0), ("importance = weigh(x)", 1)]
 )
 def test_before_any_step_an_import_is_told_by_slow_start(text, reported):
     beginning = [mark(0, 0, 1000), mark(1, 1000, 1000), op("aten::mm", 1100, 300)]

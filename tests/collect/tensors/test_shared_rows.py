@@ -66,7 +66,7 @@ def test_pictures_are_whole_rows_of_a_convolution():
     assert (found.rows, found.again) == (8, 7 / 8)
 
 
-@pytest.mark.parametrize("rows_in_common, is_found", [(20, True), (19, False)])
+@pytest.mark.parametrize(("rows_in_common", "is_found"), [(20, True), (19, False)])
 def test_from_three_tenths_on_it_is_kept(layer, x, rows_in_common, is_found):
     other = torch.rand(ROWS, WIDTH)
     other[:rows_in_common] = x[:rows_in_common]

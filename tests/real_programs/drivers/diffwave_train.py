@@ -5,11 +5,11 @@ from diffwave.learner import DiffWaveLearner
 from diffwave.model import DiffWave
 from diffwave.params import params
 
+FRAMES = 8
 torch.manual_seed(0)
-params.override({"residual_layers": 10, "residual_channels": 32, "crop_mel_frames": 8, "batch_size": 4})
+params.override({"residual_layers": 10, "residual_channels": 32, "crop_mel_frames": FRAMES, "batch_size": 4})
 samples = [
-    {"audio": torch.randn(params.crop_mel_frames * params.hop_samples), "spectrogram": torch.rand(80, params.crop_mel_frames)}
-    for _ in range(160)
+    {"audio": torch.randn(FRAMES * params.hop_samples), "spectrogram": torch.rand(80, FRAMES)} for _ in range(160)
 ]
 loader = torch.utils.data.DataLoader(samples, batch_size=params.batch_size, shuffle=True, drop_last=True)
 model = DiffWave(params)
