@@ -129,9 +129,7 @@ def unattributed_time(facts: Facts) -> Suspicions:
     if total_ns <= 0 or outside_ns < _LEAST_SHARE[has_device] * total_ns or not _is_usual(facts, spent):
         return
     share, per_step_ns = outside_ns / total_ns, steps.per_step_ns(outside_ns)
-    if (not has_device and _is_spent_inside(facts)) or _is_repeated_time(facts, share):
-        return
-    if _is_an_import(facts, spent):
+    if (not has_device and _is_spent_inside(facts)) or _is_repeated_time(facts, share) or _is_an_import(facts, spent):
         return
     if sampled := _sampled_lines(facts, share):
         yield _suspect_sampled(facts, spent, sampled, share)

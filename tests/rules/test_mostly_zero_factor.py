@@ -37,7 +37,7 @@ def find(facts) -> list[Suspicion]:
     return list(mostly_zero_factor.check(facts))
 
 
-def test_the_product_keeps_twenty_times_the_share_of_its_numbers():
+def test_the_product_keeps_no_less_than_the_cheapest_operator_takes():
     facts = facts_with(known(FOUND))
     (found,) = find(facts)
     assert found.location.line == 5
@@ -45,7 +45,7 @@ def test_the_product_keeps_twenty_times_the_share_of_its_numbers():
         "1 product a step has a factor that is nearly all zeros: of its 1,000 x 2,000 numbers 0.2 % are not."
     )
     assert found.evidence == {"zero_share": 0.9975, "rows": 1000, "columns": 2000}
-    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.57, abs=0.03)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.4, abs=0.01)  # 60 µs become 20, as relu takes
 
 
 def test_without_such_factors_it_is_silent():
