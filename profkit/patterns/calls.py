@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from profkit.core.units import format_count, pick_form
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.derive.steps.boundaries import ONGOING_LOOP
 from profkit.patterns.frequency import times_per_step
 from profkit.patterns.program import spent_ns
 from profkit.trace.events import Rows
@@ -83,6 +84,12 @@ def each_step(count: int, noun: str, verb: str, verbs: str) -> str:
 def times_a_step(facts: Facts, rows: Rows) -> str:
     """``'3 times a step'``, ``'once a step'``: how often the rows come."""
     return f"{times_of(times_per_step(facts, rows))} a step"
+
+
+def in_a_step(facts: Facts) -> str:
+    """``'a step'``, or what was recorded of one, if that is all that was."""
+    is_whole = not facts.is_part and facts.steps.source != ONGOING_LOOP
+    return "a step" if is_whole else "in what was recorded of the step"
 
 
 def times_of(count: int) -> str:
