@@ -204,6 +204,7 @@ class Child:
         self._try(lambda of: self._enter(of, plan_of_window(self._plan, change, signal), change.note), program)
 
     def _enter(self, program: Program, plan: Plan, why: str = "") -> None:
+        from profkit.collect.recorder.change_watch import ChangeWatch
         from profkit.collect.recorder.profiler import profile
 
         roots = (os.path.dirname(program.code.co_filename),)
@@ -211,7 +212,8 @@ class Child:
         directory = Path(self._options.directory)
         changes, announce = self._changes, Announcer()
         if changes is None:
-            self._profile = profile.planned(directory, plan, subject, announce)
+            counting = ChangeWatch(lambda *_: None, self._steps)
+            self._profile = profile.planned(directory, plan, subject, announce, counting=counting)
         else:
             progress = changes.counting(announce)
             self._profile = profile.planned(directory, plan, subject, progress, why=why, on_over=changes.count_on)

@@ -1,0 +1,44 @@
+"""Garbage collections of the watched thread."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import pytest
+
+from profkit.collect.whole_run.collections import Collections
+
+
+@pytest.fixture
+def made():
+    made = Collections(threading.get_ident())
+    made.install()
+    yield made
+    made.remove()
+
+
+def test_a_collection_of_this_thread_counts_once(made):
+    gc.collect()
+    assert made.take_ns() > 0
+    assert made.take_ns() == 0
+
+
+def test_one_of_another_thread_or_of_the_youngest_objects_does_not(made):
+    gc.disable()
+    try:
+        made.take_ns()
+        other = threading.Thread(target=gc.collect)
+        other.start()
+        other.join()
+        gc.collect(0)
+        assert made.take_ns() == 0
+    finally:
+        gc.enable()
+
+
+def test_nothing_is_left_behind_even_if_the_program_cleared_the_list(made):
+    before = [one for one in gc.callbacks if one != made._on_phase]
+    made.remove()
+    made.remove()
+    assert gc.callbacks == before
