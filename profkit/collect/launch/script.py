@@ -148,7 +148,16 @@ class Child:
         notes = (*why, *([note] if note else []))
         directory = Path(self._options.directory)
         identity = RankWatch(directory).identity
-        run = Run(self._command, target=self._options.target, identity=identity, exit_status=status, notes=notes)
+        own_ns, childrens_ns = _cpu_ns()
+        run = Run(
+            self._command,
+            target=self._options.target,
+            identity=identity,
+            exit_status=status,
+            notes=notes,
+            own_cpu_ns=own_ns,
+            children_cpu_ns=childrens_ns,
+        )
         with suppress(OSError):  # the program's own end matters more
             save(directory, RUN_FILE, run)
         self._finish_watch()
@@ -282,10 +291,16 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _why_nothing_was_recorded() -> str:
     if "torch" in sys.modules:
         return "the program loaded torch past Python's imports: profkit cannot record that"
-    times = os.times()
-    if times.children_user + times.children_system > times.user + times.system:
+    own_ns, childrens_ns = _cpu_ns()
+    if childrens_ns > own_ns:
         return "the program never imported torch: its child processes did the work, and those are not recorded"
     return "the program never imported torch: there was nothing to record"
+
+
+def _cpu_ns() -> tuple[int, int]:
+    """CPU time of this process, and of those that it started and waited for."""
+    times = os.times()
+    return int((times.user + times.system) * 1e9), int((times.children_user + times.children_system) * 1e9)
 
 
 def _recording_anew(given: Sequence[str]) -> list[str]:
