@@ -16,7 +16,7 @@ from itertools import accumulate
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
 from profkit.collect.boundaries.changes import Change, Changes
-from profkit.collect.boundaries.choice import SignalChoice, StepBoundary, Verdict
+from profkit.collect.boundaries.choice import FORWARD, SignalChoice, StepBoundary, Verdict
 from profkit.collect.boundaries.schedule import Phase
 from profkit.collect.boundaries.signals import StepSignals
 from profkit.collect.machine.page_faults import count_crowded_ns
@@ -67,8 +67,9 @@ class ChangeWatch:
             self.install()
 
     def count_by(self, signal: str | None) -> None:
-        """After a recording whose steps ended by this ``signal``: count those that follow."""
-        if self._signals is None and signal is not None:
+        """After a recording whose steps ended by this ``signal``: count those that follow. A hook on each call of a
+        module costs too much to stay."""
+        if self._signals is None and signal not in (None, FORWARD):
             self._choice = SignalChoice(signal, has_begun=True)
             self._only_counts = True
             self._changes.begin_again()
