@@ -22,19 +22,24 @@ class Collections:
         self._thread, self._begun_ns, self._took_ns = thread, 0, 0
 
     def install(self) -> None:
-        if self._on_phase not in gc.callbacks:
-            gc.callbacks.append(self._on_phase)
+        if self.note_collection not in gc.callbacks:
+            gc.callbacks.append(self.note_collection)
 
     def remove(self) -> None:
         with suppress(ValueError):  # the program may have cleared the list
-            gc.callbacks.remove(self._on_phase)
+            gc.callbacks.remove(self.note_collection)
 
     def take_ns(self) -> int:
-        """What they took since the last call."""
+        """What they took since the last call, one that goes on or has just ended as well."""
+        if self._begun_ns:
+            now_ns = time.monotonic_ns()
+            self._took_ns += now_ns - self._begun_ns
+            self._begun_ns = now_ns
         took_ns, self._took_ns = self._took_ns, 0
         return took_ns
 
-    def _on_phase(self, phase: str, info: dict[str, Any]) -> None:
+    def note_collection(self, phase: str, info: dict[str, Any]) -> None:
+        """A callback of the collector."""
         if not info["generation"] or threading.get_ident() != self._thread:
             return
         if phase == "start":

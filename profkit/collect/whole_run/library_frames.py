@@ -105,8 +105,9 @@ _FOLDERS = (
     ("/paramiko/", StackActivity.NETWORK),
 )
 _IMPORT = "<frozen importlib._bootstrap>"
-_CALLING_ON = frozenset(("__torch_function__", "__torch_dispatch__"))
-"""Functions of profkit that are innermost while PyTorch does what the program asked for."""
+_CALLING_ON = frozenset(("__torch_function__", "__torch_dispatch__", "note_collection"))
+"""Functions of profkit that are innermost while PyTorch does what the program asked for, or once Python has collected
+garbage: a look that waits for the end of a collection always meets the callback, which takes a microsecond."""
 _LAUNCHES = (f"{PROFKIT}collect/launch/", f"{PROFKIT}__main__", f"{PROFKIT}cli/")
 """Frames of profkit below the program's own."""
 
