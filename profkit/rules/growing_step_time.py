@@ -131,7 +131,12 @@ def growing_step_time(facts: Facts) -> Suspicions:
                 return
     if len(later_ns) < _LEAST_STEPS:
         raise CannotLook(f"fewer than {_LEAST_STEPS} steps were timed after the recording, too few to tell growth")
-    fastest_ns = _fastest(later_ns)
+    yield from _behind_the_recording(facts, later_ns, timed)
+
+
+def _behind_the_recording(facts: Facts, later_ns: Float64s, timed: TimedLines | None) -> Suspicions:
+    """Each of these steps was timed."""
+    lines, fastest_ns = timed.grown() if timed is not None else (), _fastest(later_ns)
     first_ns, last_ns = fastest_ns[:2].mean(), fastest_ns[-2:].mean()
     growth = float(last_ns / max(first_ns, 1.0)) - 1
     order = _order(fastest_ns)
