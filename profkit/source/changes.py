@@ -7,7 +7,7 @@ import ast
 
 from msgspec import Struct
 
-from profkit.source.syntax import last_name, name_called
+from profkit.source.syntax import last_name, name_called, parse
 
 _BODIES = ("", "\n pass")
 """What makes a line a statement: nothing, or a body after the head of a block."""
@@ -65,7 +65,7 @@ def _calls(line: str) -> list[ast.Call]:
     """All calls of a line that is a statement, or the head of one."""
     for body in _BODIES:
         try:
-            tree = ast.parse(line + body)
+            tree = parse(line + body)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]

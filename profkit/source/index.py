@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from profkit.source.syntax import FUNCTIONS
+from profkit.source.syntax import FUNCTIONS, parse
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _MOST_CHARACTERS = 1 << 20
@@ -66,7 +66,7 @@ def parsed_file(path: str) -> SourceFile | None:
     if not text or len(text) > _MOST_CHARACTERS:
         return None
     try:
-        tree = ast.parse(text)
+        tree = parse(text)
         return SourceFile(path, tree, tuple(_scopes(tree)))
     except (SyntaxError, ValueError, RecursionError):
         return None

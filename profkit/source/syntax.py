@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import copy
+import sys
+import threading
 from collections.abc import Iterable, Iterator
 
 Parts = tuple[str, ...]
@@ -16,6 +18,39 @@ LEAVES = (ast.Return, ast.Break, ast.Continue, ast.Raise)
 """What leaves a loop or a function before its end."""
 _WITHOUT_AUTOGRAD = frozenset(("no_grad", "inference_mode"))
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
+_TRIES, _WAIT_S = 200, 0.005
+_NEVER = threading.Event()
+"""To wait for a while: a program may have put its own function in place of `time.sleep`."""
+
+
+def parse(text: str) -> ast.Module:
+    """`ast.parse`, not at the same time as another thread's.
+
+    Python counts how deep a tree is in one place for all threads, up to 3.12. If its garbage collector changes threads
+    within a parse and the other thread parses too, the first one fails with a SystemError
+    (https://github.com/python/cpython/issues/106905). So this waits for others, and tries again if they did not wait.
+    Raises what `ast.parse` does.
+    """
+    for _ in range(_TRIES):
+        if _others_parse():
+            _NEVER.wait(_WAIT_S)
+            continue
+        try:
+            return ast.parse(text)
+        except SystemError:
+            continue
+    raise SyntaxError("other threads parse all the time")
+
+
+def _others_parse() -> bool:
+    """Whether another thread is within `ast.parse`."""
+    for thread, innermost in sys._current_frames().items():
+        frame = innermost if thread != threading.get_ident() else None
+        while frame is not None:
+            if frame.f_code is ast.parse.__code__:
+                return True
+            frame = frame.f_back
+    return False
 
 
 def name_called(call: ast.Call) -> str:
@@ -93,7 +128,7 @@ def _parse(line: str) -> list[ast.stmt]:
     text = line.strip().rstrip(",")
     for candidate in (text, f"{text}\n pass", f"{text}: pass", text.rstrip("])},"), text.lstrip("[({")):
         try:
-            parsed = ast.parse(candidate)
+            parsed = parse(candidate)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         if parsed.body:
