@@ -47,10 +47,9 @@ class Turn:
         self._process = os.getpid()
         self._begun_ns = 0
         self._step_ns: list[int] = []
-        self._aside_ns = 0
+        self._aside_ns, self._crowded_aside_ns = 0, 0
         self._thread = threading.get_native_id()
         self._crowded_ns: list[int] = []
-        self._crowded_before_ns = 0
         self._graph_nodes: list[int] = []
         self._optimizers: list[Any] = []
         self._starts: list[list[Any]] = []
@@ -65,21 +64,22 @@ class Turn:
         optimizer.register_optimizer_step_pre_hook(self._before_step)
         optimizer.register_optimizer_step_post_hook(self._after_step)
         self._drawn_from.update(_random_states())
-        self._crowded_before_ns = self._count_crowded_ns()
+        self._crowded_aside_ns = self._count_crowded_ns()
         self._begun_ns = time.perf_counter_ns()
 
     def _count_crowded_ns(self) -> int:
-        return count_crowded_ns(self._thread) or 0
+        """How long the main thread has waited since the beginning, without what this file itself does aside."""
+        return (count_crowded_ns(self._thread) or 0) - self._crowded_aside_ns
 
     def end(self) -> None:
         """The program is over, by itself or by an error. A fork of it says nothing."""
         if os.getpid() != self._process or not self._begun_ns:
             return
-        ended_ns = time.perf_counter_ns()
+        ended_ns, crowded_ns = time.perf_counter_ns(), self._count_crowded_ns()
         states = _random_states()
         content = {
             "run_ns": ended_ns - self._begun_ns - self._aside_ns,
-            "crowded_ns": self._count_crowded_ns() - self._crowded_before_ns,
+            "crowded_ns": crowded_ns,
             "step_ns": self._step_ns,
             "step_crowded_ns": self._crowded_ns,
             "computes_elsewhere_s": _elsewhere_s(),
@@ -101,12 +101,13 @@ class Turn:
             self._starts.append(_numbers_of(stepping))
 
     def _after_step(self, *_: Any) -> None:
-        ended_ns = time.perf_counter_ns()
+        ended_ns, crowded_ns = time.perf_counter_ns(), self._count_crowded_ns()
         self._step_ns.append(ended_ns - self._aside_ns)
-        self._crowded_ns.append(self._count_crowded_ns())
+        self._crowded_ns.append(crowded_ns)
         steps = len(self._step_ns)
         if steps >= _FIRST_LOOK and steps & (steps - 1) == 0:
             self._graph_nodes.append(_count_graph_nodes())
+            self._crowded_aside_ns += self._count_crowded_ns() - crowded_ns
             self._aside_ns += time.perf_counter_ns() - ended_ns
 
     def _save_parameters(self) -> None:

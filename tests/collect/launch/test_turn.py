@@ -1,0 +1,55 @@
+"""What a timed run says of itself: what profkit looks at aside counts neither as time nor as waiting."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from profkit.collect.launch import turn
+
+SECOND = 10**9
+
+
+class Clock:
+    """Time passes when the program or profkit says so; part of it the thread waits for a busy processor."""
+
+    def __init__(self) -> None:
+        self.now_ns = self.crowded_ns = 7 * SECOND  # the thread has waited before
+
+    def pass_by(self, computing_s: float, waiting_s: float) -> None:
+        self.now_ns += int((computing_s + waiting_s) * SECOND)
+        self.crowded_ns += int(waiting_s * SECOND)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(turn.time, "perf_counter_ns", lambda: clock.now_ns)
+    monkeypatch.setattr(turn, "count_crowded_ns", lambda _: clock.crowded_ns)
+    return clock
+
+
+def test_waits_while_profkit_looks_aside_do_not_count(clock, monkeypatch, tmp_path):
+    def count_graph_nodes() -> int:
+        clock.pass_by(computing_s=1, waiting_s=30)
+        return 5
+
+    def random_states() -> dict[str, str]:
+        clock.pass_by(computing_s=1, waiting_s=50)
+        return {}
+
+    monkeypatch.setattr(turn, "_count_graph_nodes", count_graph_nodes)
+    monkeypatch.setattr(turn, "_random_states", random_states)
+    monkeypatch.setattr(turn.Turn, "_save_parameters", lambda _: None)
+    run = turn.Turn(tmp_path / "result.json", None)
+    run._begun_ns, run._crowded_aside_ns = clock.now_ns, clock.crowded_ns
+    for _ in range(8):  # it looks after the fourth and the eighth
+        clock.pass_by(computing_s=2, waiting_s=3)
+        run._after_step()
+    run.end()
+    seen = json.loads((tmp_path / "result.json").read_text())
+    assert seen["graph_nodes"] == [5, 5]
+    assert seen["step_ns"] == [7 * SECOND + 5 * SECOND * step for step in range(1, 9)]
+    assert seen["step_crowded_ns"] == [3 * SECOND * step for step in range(1, 9)]
+    assert (seen["run_ns"], seen["crowded_ns"]) == (40 * SECOND, 24 * SECOND)
