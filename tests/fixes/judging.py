@@ -94,12 +94,12 @@ def _measured(row: Row, stage: Stage, case: Case, after: Mapping[Path, bytes], p
         runs[2].append(stage.run(after, most_s) if after else runs[0][-1])
     by_fix, possible, beside = gain_of(runs[0], runs[2]), gain_of(runs[0], runs[1]), gain_of(runs[1], runs[2])
     if case.is_of_memory:
-        return _with_memory(row, by_fix, possible)
+        return with_memory(row, by_fix, possible)
     over = (-beside.share.fraction, -beside.share.high, -beside.share.low)
     return replace(row, won=by_fix.share.fraction, possible=possible.share.fraction, over=over)
 
 
-def _with_memory(row: Row, by_fix: Gain, possible: Gain) -> Row:
+def with_memory(row: Row, by_fix: Gain, possible: Gain) -> Row:
     """By the peak if the known fix lowers it, else by the backward nodes alive."""
     if possible.frees_memory:
         measure = MEMORY
@@ -108,6 +108,6 @@ def _with_memory(row: Row, by_fix: Gain, possible: Gain) -> Row:
         measure = NODES
         before, known, left = (float(one) for one in (possible.nodes_before, possible.nodes_after, by_fix.nodes_after))
     if not before:
-        return row
+        return replace(row, won=None, possible=None, over=None)
     over = left / max(known, 1.0) - 1
     return replace(row, won=1 - left / before, possible=1 - known / before, measure=measure, over=(over, over, over))

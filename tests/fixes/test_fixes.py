@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 
-from profkit.diagnosis.fixing.proving import HELD, NO_GAIN, REFUSED
+from profkit.diagnosis.fixing.proving import HELD, NO_GAIN, REFUSED, Gain
+from profkit.diagnosis.verify import Share
 from tests.fixes.cases import MARK, labelled, programs, scenarios
-from tests.fixes.judging import Row
+from tests.fixes.judging import MEMORY, NODES, Row, with_memory
 from tests.fixes.table import figures, reasons, render
 
 ROWS = (
-    Row("a", (("x", HELD, ""), ("y", REFUSED, "no")), won=0.45, possible=0.5),
-    Row("b", (("x", NO_GAIN, "noise"),), won=0.0, possible=0.3),
-    Row("c", (), won=0.0, possible=0.01),
+    Row("a", (("x", HELD, ""), ("y", REFUSED, "no")), won=0.45, possible=0.5, over=(0.1, 0.08, 0.12)),
+    Row("b", (("x", NO_GAIN, "noise"),), won=0.0, possible=0.3, over=(0.43, 0.4, 0.46)),
+    Row("c", (), won=0.0, possible=0.01, over=(0.01, -0.02, 0.03)),
     Row("d", failure="it fails"),
 )
 
@@ -22,17 +23,38 @@ def test_each_figure_counts_what_it_says():
         "findings with a change: 2 of 3 (67 %)",
         "programs with a change: 2 of 4 (50 %)",
         "changes that hold: 1 of 2 (50 %)",
-        "programs within a tenth of their known fix: 1 of 2 (50 %)",
+        "programs that keep within a tenth of their known fix, by a change that held: 1 of 4 (25 %)",
+        "programs that reach nine tenths of the possible: 1 of 2 (50 %)",
         "of the possible time won: 56 %",
     ]
     assert figures(()).endswith("of the possible time won: not measured")
 
 
 def test_a_row_says_what_was_won_and_what_did_not_hold():
-    assert render(ROWS[0]) == "| a | 2 | 1 | 1 | 45 % | 50 % | 90 % |"
-    assert render(ROWS[2]).endswith("| - |")
-    assert render(ROWS[3]) == "| d | it fails | | | | | |"
+    assert render(ROWS[0]) == "| a | 2 | 1 | 1 | time | 45 % | 50 % | 90 % | 1.10 (1.08 to 1.12) |"
+    assert render(ROWS[2]).endswith("| - | 1.01 (0.98 to 1.03) |")
+    assert render(ROWS[3]) == "| d | it fails | | | | | | | |"
     assert reasons(ROWS) == ["a: y: refused: no", "b: x: no gain shown: noise"]
+
+
+def gain(before: float, after: float, nodes: tuple[int, int], frees: bool = False) -> Gain:
+    return Gain(1.0, 1.0, Share(0.0, -0.1, 0.1), 3, True, before, after, frees, *nodes)
+
+
+def test_a_fault_of_memory_is_judged_by_memory_or_by_what_is_kept_alive():
+    by_peak = with_memory(ROWS[0], gain(500, 310, (0, 0)), gain(500, 300, (0, 0), frees=True))
+    assert (by_peak.measure, by_peak.won, by_peak.possible) == (MEMORY, 0.38, 0.4)
+    assert by_peak.is_close
+    by_nodes = with_memory(ROWS[0], gain(500, 500, (1000, 900)), gain(500, 499, (1000, 100)))
+    assert (by_nodes.measure, by_nodes.possible) == (NODES, 0.9)
+    assert by_nodes.over == (8.0, 8.0, 8.0)
+    assert not by_nodes.is_close
+    assert with_memory(ROWS[0], gain(500, 500, (0, 0)), gain(500, 499, (0, 0))).possible is None  # nothing shows
+
+
+def test_near_the_known_fix_without_a_change_that_held_is_no_success():
+    assert ROWS[0].is_close
+    assert not ROWS[2].is_close
 
 
 def test_a_scenario_becomes_a_program_with_both_variants():
@@ -40,6 +62,8 @@ def test_a_scenario_becomes_a_program_with_both_variants():
     assert "loss-list" in made
     assert "averaged-twice" not in made  # takes two processes
     assert "cpu-tensor-then-cuda" not in made  # needs a GPU
+    assert made["loss-list"].is_of_memory
+    assert not made["cat-in-loop"].is_of_memory
     for case in made.values():
         names = {one.name for one in ast.parse(case.text).body if isinstance(one, ast.FunctionDef)}
         assert "pitfall" in names

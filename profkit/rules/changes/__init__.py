@@ -37,6 +37,7 @@ NOT_RULES = (
     "kinds",
     "models",
     "parts",
+    "passing",
     "refusing",
     "rounds",
     "scopes",
