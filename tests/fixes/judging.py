@@ -16,7 +16,6 @@ from profkit.diagnosis.settings import Settings
 from profkit.findings.values import Diagnosis, notable
 from tests.fixes.cases import Case
 
-
 TIME, MEMORY, NODES = "time", "memory", "backward nodes"
 CLOSE = 0.1
 LEAST = 0.05

@@ -10,8 +10,7 @@ from tests.fixes.judging import Row
 
 HEAD = (
     "| program | findings | tried | held | of the | `fix --all` wins | its known fix wins | of the possible "
-    "| left beside the known fix |\n" + "|---" * 9
-    + "|"
+    "| left beside the known fix |\n" + "|---" * 9 + "|"
 )
 
 
@@ -47,6 +46,7 @@ def figures(rows: Sequence[Row]) -> str:
     verdicts = [verdict for row in rows for _, verdict, _ in row.verdicts]
     tried = [verdict for verdict in verdicts if verdict != REFUSED]
     reached = [row.reached for row in rows if row.reached is not None]
+    close = sum(row.is_close for row in rows)
     possible = sum(row.possible or 0.0 for row in rows if row.reached is not None)
     won = sum((row.reached or 0.0) * (row.possible or 0.0) for row in rows)
     return "\n".join(
@@ -54,8 +54,7 @@ def figures(rows: Sequence[Row]) -> str:
             f"findings with a change: {_of(len(tried), len(verdicts))}",
             f"programs with a change: {_of(sum(row.tried > 0 for row in rows), len(rows))}",
             f"changes that hold: {_of(tried.count(HELD), len(tried))}",
-            f"programs that keep within a tenth of their known fix, by a change that held: "
-            f"{_of(sum(row.is_close for row in rows), len(rows))}",
+            f"programs a change brings within a tenth of their known fix: {_of(close, len(rows))}",
             f"programs that reach nine tenths of the possible: {_of(sum(one >= 0.9 for one in reached), len(reached))}",
             f"of the possible time won: {format_share(won / possible) if possible else 'not measured'}",
         )

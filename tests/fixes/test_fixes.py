@@ -23,7 +23,7 @@ def test_each_figure_counts_what_it_says():
         "findings with a change: 2 of 3 (67 %)",
         "programs with a change: 2 of 4 (50 %)",
         "changes that hold: 1 of 2 (50 %)",
-        "programs that keep within a tenth of their known fix, by a change that held: 1 of 4 (25 %)",
+        "programs a change brings within a tenth of their known fix: 1 of 4 (25 %)",
         "programs that reach nine tenths of the possible: 1 of 2 (50 %)",
         "of the possible time won: 56 %",
     ]

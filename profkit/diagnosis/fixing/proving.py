@@ -291,7 +291,8 @@ def _noise(gain: Gain) -> str:
     """What the interval leaves open: a program that is too short, or a busy machine, may hide much."""
     if gain.share.high < _WORTHWHILE:
         return "the difference lies inside the noise"
-    return f"the difference lies inside the noise, which could hide a gain of up to {format_share(gain.share.high)}"
+    most = format_share(gain.share.high)
+    return f"the difference lies inside the noise, which could hide a gain of up to {most}; more steps would tell"
 
 
 def gain_of(before: Sequence[Run], after: Sequence[Run]) -> Gain:

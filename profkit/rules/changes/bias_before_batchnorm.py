@@ -39,10 +39,7 @@ def _at_callers(text: ProgramText, layers: list[libcst.Call]) -> dict[libcst.CST
     for layer in layers:
         given = _BIAS.find(layer)
         if given is not None and isinstance(given.value, libcst.Name):
-            found |= {
-                one: lambda value: libcst.Name("False", lpar=value.lpar, rpar=value.rpar)
-                for one in passed_literals(text, given.value, "True")
-            }
+            found |= {one: lambda _: libcst.Name("False") for one in passed_literals(text, given.value, "True")}
     return found
 
 
