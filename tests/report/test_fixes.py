@@ -60,8 +60,8 @@ def test_what_was_not_tried_says_what_to_do_instead():
         "2. retained-graph, train.py:7: refused: gradients end; --unsafe tries it\n"
         "\n"
         "No change was tried; 2 findings in all.\n"
-        "One more change may alter what the program computes: `--unsafe` tries\n"
-        "   it, and says by how much."
+        "One more change may alter what the program computes: `--unsafe` tries it, and\n"
+        "   says by how much."
     )
 
 

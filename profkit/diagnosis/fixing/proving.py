@@ -28,7 +28,8 @@ NARROW = 0.02
 _HOPELESS_PAIRS = 6
 """After so many pairs a change that seems to win nothing is given up, and one that wins too little at best."""
 _WORTHWHILE = 0.05
-"""Of the time, at best: with less to be won, and noise, no more pairs are run."""
+"""Of the time, at best: with less to be won, and noise, no more pairs are run. If at least as much is won even at
+worst, or memory with less than that lost, none are needed either."""
 _LEAST_MEMORY = 0.02
 """Of the peak: the interpreter's own memory differs by less from run to run."""
 _GROWN = 2
@@ -265,11 +266,14 @@ def last_words(errors: str) -> str:
 def _is_enough(runs: tuple[list[Run], list[Run]]) -> bool:
     if len(runs[0]) < LEAST_PAIRS:
         return False
-    share = gain_of(*runs).share
+    gain = gain_of(*runs)
+    share, frees = gain.share, gain.frees_memory or gain.frees_graphs
     is_decided = share.low > 0 or share.high < 0
+    is_clear = share.low > (-_WORTHWHILE if frees else _WORTHWHILE)
     is_hopeless = share.fraction <= 0 or share.high < _WORTHWHILE
     return (
-        share.high - share.low <= NARROW
+        is_clear
+        or share.high - share.low <= NARROW
         or (is_decided and len(runs[0]) > LEAST_PAIRS)
         or (is_hopeless and len(runs[0]) >= _HOPELESS_PAIRS)
     )

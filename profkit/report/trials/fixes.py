@@ -35,8 +35,10 @@ def render_fixes(fixes: Fixes, patch: str, end: str) -> str:
 def _untried(trials: Sequence[Trial]) -> str:
     """What could still be tried, and how."""
     number = sum(_is_unsafe(trial) for trial in trials)
-    what = "One more change" if number == 1 else f"{number} more changes"
-    return f"{what} may alter what the program computes: `--unsafe` tries it, and says by how much." if number else ""
+    if not number:
+        return ""
+    what, them = ("One more change", "it") if number == 1 else (f"{number} more changes", "them")
+    return f"{what} may alter what the program computes: `--unsafe` tries {them}, and says by how much."
 
 
 def _is_unsafe(trial: Trial) -> bool:

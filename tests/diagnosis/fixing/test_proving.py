@@ -132,6 +132,23 @@ def test_a_gain_that_noise_hides_after_six_pairs_gets_more(tmp_path):
     assert (found.trials[0].verdict, found.trials[0].gain.pairs) == (HELD, 10)
 
 
+def test_what_is_beyond_doubt_after_three_pairs_gets_no_more(tmp_path):
+    after = [run(seconds) for seconds in (1.0, 1.1, 1.0, 1.0)]
+    found = prove(tmp_path, run(2.0), after)
+    assert (found.trials[0].verdict, found.trials[0].gain.pairs) == (HELD, 3)
+    little = [run(seconds) for seconds in (1.9, 1.94, 1.9, 1.92)]  # a sure gain, but perhaps of less than 5 %
+    assert prove(tmp_path, run(2.0), little).trials[0].gain.pairs == 4
+
+
+def test_freed_memory_needs_no_more_pairs_once_no_loss_of_time_is_likely(tmp_path):
+    def freed(*seconds: float) -> int:
+        after = [run(one, peak=500) for one in seconds]
+        return prove(tmp_path, run(2.0, peak=1000), after).trials[0].gain.pairs
+
+    assert freed(1.98, 2.01, 2.03, 2.0) == 3
+    assert freed(1.9, 2.1, 2.0, *[2.0] * 7) > 3
+
+
 def test_a_failing_program_ends_it(tmp_path):
     with pytest.raises(ProgramFailed, match="the program itself ends with status 1: ValueError: bad"):
         prove(tmp_path, run(2.0, status=1), run(1.0))
