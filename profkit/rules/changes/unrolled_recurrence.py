@@ -39,6 +39,8 @@ _SIZES = 2
 """Of a cell and its layer, the input's and the state's. Behind these their arguments differ."""
 _SAVING = frozenset(("state_dict", "load_state_dict", "save", "load", "load_file", "save_file", "from_pretrained"))
 _OF_ANY_MODULE = ("parameters", "to", "train", "eval", "zero_grad", "requires_grad_")
+_PLACING = frozenset(("to", "cuda", "cpu", "float", "double", "half", "bfloat16", "train", "eval"))
+"""Methods that give the module itself."""
 _JUMPS = (libcst.Break, libcst.Continue, libcst.Return, libcst.Yield, libcst.Await, libcst.Raise)
 
 
@@ -193,7 +195,7 @@ def _indexed(given: libcst.BaseExpression, index: str, rounds: str) -> _Sequence
 def _construction(text: ProgramText, call: libcst.Call, near: libcst.CSTNode) -> libcst.Call:
     """Where the cell is made. Nothing else may use it."""
     name = text_of(call.func)
-    made = attribute_assignment(text, name, near).value
+    made = _placed(attribute_assignment(text, name, near).value)
     if not isinstance(made, libcst.Call) or called_name(made) not in _LAYERS:
         raise Refused(f"`{name}` is none of PyTorch's cells")
     plain = [one for one in made.args if one.keyword is None]
@@ -205,6 +207,13 @@ def _construction(text: ProgramText, call: libcst.Call, near: libcst.CSTNode) ->
         raise Refused(f"`{name}` is used elsewhere, too")
     _refuse_other_class(text, made)
     return made
+
+
+def _placed(value: libcst.BaseExpression) -> libcst.BaseExpression:
+    """``nn.LSTMCell(3, 4)`` of ``nn.LSTMCell(3, 4).to(device)``."""
+    while isinstance(value, libcst.Call) and isinstance(value.func, libcst.Attribute) and called_name(value) in _PLACING:
+        value = value.func.value
+    return value
 
 
 def _refuse_other_class(text: ProgramText, made: libcst.Call) -> None:

@@ -160,6 +160,15 @@ def test_a_cell_of_the_program_is_refused():
         changed(RULE, MODEL.format(cell="Linear", loop=INDEXED.strip("\n"), result="h"))
 
 
+@pytest.mark.parametrize("placed", ["to(device)", "double().cuda()", "eval()"])
+def test_a_cell_may_be_placed_where_it_is_made(placed):
+    text = MODEL.format(cell="GRUCell", loop=INDEXED.strip("\n"), result="h")
+    made = "nn.GRU(3, 5, batch_first=True)"
+    assert f"self.cell = {made}.{placed}\n" in changed(RULE, text.replace("(3, 5)", f"(3, 5).{placed}"))
+    with pytest.raises(Refused, match="none of PyTorch's cells"):
+        changed(RULE, text.replace("(3, 5)", "(3, 5).forward"))
+
+
 def test_two_states_under_one_name_are_refused():
     loop = "        s = h, c\n" + INDEXED.replace("h)", "s)").replace("h = self", "s = self")
     with pytest.raises(Refused, match="go by one name"):
