@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -87,15 +89,27 @@ def _measured(row: Row, stage: Stage, case: Case, after: Mapping[Path, bytes], p
     """The row with what the program before, after, and with its known fix shows by turns."""
     known = replace(stage, program=replace(stage.program, target=case.fixed))
     runs: tuple[list[Run], list[Run], list[Run]] = ([], [], [])
+    is_known = is_known(case, after)
     for _ in range(pairs):
         runs[0].append(stage.run({}, most_s))
         runs[1].append(known.run({}, most_s))
-        runs[2].append(stage.run(after, most_s) if after else runs[0][-1])
+        same = runs[1] if is_known else None if after else runs[0]
+        runs[2].append(same[-1] if same else stage.run(after, most_s))
     by_fix, possible, beside = gain_of(runs[0], runs[2]), gain_of(runs[0], runs[1]), gain_of(runs[1], runs[2])
     if case.is_of_memory:
         return with_memory(row, by_fix, possible)
     over = (-beside.share.fraction, -beside.share.high, -beside.share.low)
     return replace(row, won=by_fix.share.fraction, possible=possible.share.fraction, over=over)
+
+
+def is_known(case: Case, after: Mapping[Path, bytes]) -> bool:
+    """Whether the changes made the very program with the known fix, but for comments and the name of the variant."""
+    changed = after.get(Path(case.program))
+    return changed is not None and len(after) == 1 and _tree(changed.decode()) == _tree(case.fixed_text)
+
+
+def _tree(text: str) -> str:
+    return ast.dump(ast.parse(re.sub(r"\bpitfall\b", "fix", text)))
 
 
 def with_memory(row: Row, by_fix: Gain, possible: Gain) -> Row:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 from profkit.diagnosis.fixing.proving import HELD, NO_GAIN, REFUSED, Gain
 from profkit.diagnosis.verify import Share
 from tests.fixes.cases import MARK, labelled, programs, scenarios
-from tests.fixes.judging import MEMORY, NODES, Row, with_memory
+from tests.fixes.judging import MEMORY, NODES, Row, is_known, with_memory
 from tests.fixes.table import figures, reasons, render
 
 ROWS = (
@@ -89,3 +90,11 @@ def test_an_ordinary_program_is_tried_on_the_rule_of_its_fault_and_does_not_name
     assert "clean_dqn" not in made
     case.lay_out(tmp_path / "dcgan")
     assert [one.name for one in (tmp_path / "dcgan").iterdir()] == ["dcgan.py"]
+
+
+def test_a_change_that_makes_the_known_fix_is_known_for_it():
+    (case,) = (one for one in scenarios() if one.name == "loss-list")
+    made = case.text.replace("append(loss)", "append(loss.detach())")
+    assert is_known(case, {Path(case.program): made.encode()})
+    assert not is_known(case, {Path(case.program): case.text.encode()})
+    assert not is_known(case, {})

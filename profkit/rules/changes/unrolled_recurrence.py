@@ -211,7 +211,9 @@ def _construction(text: ProgramText, call: libcst.Call, near: libcst.CSTNode) ->
 
 def _placed(value: libcst.BaseExpression) -> libcst.BaseExpression:
     """``nn.LSTMCell(3, 4)`` of ``nn.LSTMCell(3, 4).to(device)``."""
-    while isinstance(value, libcst.Call) and isinstance(value.func, libcst.Attribute) and called_name(value) in _PLACING:
+    while (
+        isinstance(value, libcst.Call) and isinstance(value.func, libcst.Attribute) and called_name(value) in _PLACING
+    ):
         value = value.func.value
     return value
 

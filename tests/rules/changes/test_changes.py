@@ -119,7 +119,7 @@ def test_a_change_alters_only_what_it_must(rule, before, after):
         (
             "slow-tensor-construction",
             "import numpy; x = tensor(a)\n",
-            "the call names no `dtype`, and NumPy would choose float64 for a list of numbers",
+            "of arrays NumPy keeps the type, but of a list of numbers it makes float64; --unsafe tries it",
         ),
         ("slow-tensor-construction", "x = tensor(a, dtype=d)\n", "the file does not import numpy"),
         ("graph-break", "f()\n", "profkit has no change for this rule, only its advice"),
