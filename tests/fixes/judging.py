@@ -89,11 +89,11 @@ def _measured(row: Row, stage: Stage, case: Case, after: Mapping[Path, bytes], p
     """The row with what the program before, after, and with its known fix shows by turns."""
     known = replace(stage, program=replace(stage.program, target=case.fixed))
     runs: tuple[list[Run], list[Run], list[Run]] = ([], [], [])
-    is_known = is_known(case, after)
+    is_same = is_known(case, after)
     for _ in range(pairs):
         runs[0].append(stage.run({}, most_s))
         runs[1].append(known.run({}, most_s))
-        same = runs[1] if is_known else None if after else runs[0]
+        same = runs[1] if is_same else None if after else runs[0]
         runs[2].append(same[-1] if same else stage.run(after, most_s))
     by_fix, possible, beside = gain_of(runs[0], runs[2]), gain_of(runs[0], runs[1]), gain_of(runs[1], runs[2])
     if case.is_of_memory:
