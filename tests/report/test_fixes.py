@@ -72,3 +72,9 @@ def test_a_change_that_holds_says_what_it_is_good_for():
     for gain, said in ((graphs, "memory no longer grows"), (memory, "less memory"), (GAIN, "faster")):
         text = render_fixes(Fixes(Path("/p"), (Trial(FINDING, HELD, "", gain, SAME),), {}, {}), "", "")
         assert f"held: {said}, same results\n" in text
+
+
+def test_a_number_stays_with_its_sign_and_a_rule_in_one_piece():
+    fixes = Fixes(Path("/p"), (), {}, {}, None, {"input-bound-" + "x" * 50: "it asks 12 % of no repeated-transfer"})
+    rows = render_fixes(fixes, "", "").splitlines()
+    assert not any(row.lstrip().startswith("%") or row.endswith("-") for row in rows)

@@ -127,11 +127,12 @@ def prove_fixes(
 ) -> Fixes:
     """Try each finding's change on top of those that held. The diagnosis is of the program with what ``so_far`` says
     held; its trials come first in the result. Raises `ProfkitError` if the program itself fails."""
-    prover = _Prover(stage, limits)
+    prover = _Prover(stage, limits, tell)
     known = so_far or Fixes(stage.tree.root, (), {}, {})
     trials, before, after = [*known.trials], dict(known.before), dict(known.after)
     for number, finding in enumerate(diagnosis.findings, 1):
-        tell(f"{finding.rule}, {number} of {len(diagnosis.findings)}")
+        what = f"{finding.rule}, finding {number} of {len(diagnosis.findings)}"
+        tell(what)
         try:
             if finding.severity is Severity.INFO and not limits.small:
                 raise Refused(f"it is too small to matter here; --select {finding.rule} tries it")
@@ -139,7 +140,7 @@ def prove_fixes(
         except Refused as reason:
             trials.append(Trial(finding, REFUSED, str(reason)))
             continue
-        trials.append(prover.try_change(finding, after, {**after, name: changed}, name, may_alter))
+        trials.append(prover.try_change(finding, after, {**after, name: changed}, name, may_alter, what))
         if trials[-1].is_kept:
             before.setdefault(name, raw)
             after = {**after, name: changed}
@@ -181,16 +182,22 @@ def _change(
 class _Prover:
     """Runs two versions of the program by turns."""
 
-    def __init__(self, stage: Stage, limits: Limits) -> None:
-        self._stage, self._limits = stage, limits
+    def __init__(self, stage: Stage, limits: Limits, tell: Callable[[str], None]) -> None:
+        self._stage, self._limits, self._tell = stage, limits, tell
 
-    def try_change(
-        self, finding: Finding, before: Mapping[Path, bytes], after: Mapping[Path, bytes], name: Path, may_alter: bool
+    def try_change(  # two versions, and what is said of them
+        self,
+        finding: Finding,
+        before: Mapping[Path, bytes],
+        after: Mapping[Path, bytes],
+        name: Path,
+        may_alter: bool,
+        what: str,
     ) -> Trial:
         """Whether the change holds, or if it ``may_alter`` results, what it wins and what it alters."""
         runs: tuple[list[Run], list[Run]] = ([], [])
         try:
-            for pair in self._pairs(before, after):
+            for pair in self._pairs(before, after, what):
                 for side, run in zip(runs, pair, strict=True):
                     side.append(run)
                 if reason := self._failure(*pair, name):
@@ -208,7 +215,7 @@ class _Prover:
         """What all changes that held win together."""
         runs: tuple[list[Run], list[Run]] = ([], [])
         try:
-            for pair in self._pairs({}, after):
+            for pair in self._pairs({}, after, "all that held, together"):
                 for side, run in zip(runs, pair, strict=True):
                     side.append(run)
                 if _is_enough(runs):
@@ -217,11 +224,12 @@ class _Prover:
             return None
         return gain_of(*runs)
 
-    def _pairs(self, before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> Iterator[tuple[Run, Run]]:
+    def _pairs(self, before: Mapping[Path, bytes], after: Mapping[Path, bytes], what: str) -> Iterator[tuple[Run, Run]]:
         """Runs of both, which take turns at being first, until the time is up."""
         end = time.monotonic() + self._limits.most_s
         for number in range(MOST_PAIRS):
             begun = time.monotonic()
+            self._tell(f"{what}: runs before and after by turns, pair {number + 1} of {LEAST_PAIRS} to {MOST_PAIRS}")
             order = (before, after) if number % 2 == 0 else (after, before)
             try:
                 first, second = (self._stage.run(files, max(1.0, end - time.monotonic())) for files in order)

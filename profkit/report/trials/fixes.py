@@ -69,8 +69,9 @@ def _won(trial: Trial) -> str:
 
 
 def _wrapped(line: str) -> str:
-    """Further rows are indented."""
-    return "\n   ".join(textwrap.wrap(line, _WIDTH - 3))
+    """Further rows are indented. A number stays with its ``%``, and the name of a rule in one piece."""
+    rows = textwrap.wrap(line.replace(" %", "\0%"), _WIDTH - 3, break_on_hyphens=False)
+    return "\n   ".join(rows).replace("\0%", " %")
 
 
 def _gain(gain: Gain) -> str:
