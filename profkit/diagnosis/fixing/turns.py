@@ -26,6 +26,8 @@ _MOST_OUTSIDE = 0.5
 """If steps take less than half of the run, what happens outside of them decides how long the program takes."""
 _MOST_ELSEWHERE = 0.05
 """Of the run's time: what PyTorch's idle threads use is far less, and a loader's worker far more."""
+_CROWDED = 2
+"""Threads for each CPU, of all programs: with one of its own for each, a program alone comes near one."""
 _MOST_OUTPUT = 64 << 20
 """Characters of standard output that are compared; who prints more hardly reads it."""
 
@@ -160,7 +162,7 @@ class Stage:
             try:
                 process.wait(timeout_s)
             except subprocess.TimeoutExpired:
-                raise TooLong(f"a run did not end within {timeout_s:.0f} s") from None
+                raise TooLong(f"a run did not end within {timeout_s:.0f} s{_rivals()}") from None
             finally:
                 _end(process)
         return process.returncode, _read(out), _read(err)
@@ -179,6 +181,17 @@ class Stage:
         """The file that a file of the copy was copied from; any other as it is."""
         path, copy = Path(file), self.copy.resolve()
         return str(self.tree.root / path.relative_to(copy)) if path.is_relative_to(copy) else file
+
+
+def _rivals() -> str:
+    """Who may have kept the program from ending in time: threads of PyTorch that wait for each other take far longer
+    than their share of a crowded machine."""
+    if not hasattr(os, "getloadavg"):
+        return ""
+    wanting, there = os.getloadavg()[0], os.cpu_count() or 1
+    if wanting < _CROWDED * there:
+        return ""
+    return f" (about {wanting:.0f} threads want {there} CPUs: wait until others are done, or set OMP_NUM_THREADS=1)"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
