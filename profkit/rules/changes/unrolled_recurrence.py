@@ -9,7 +9,7 @@ import libcst
 from msgspec import Struct
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Edit, ProgramText, called_name, text_of, with_new_argument
+from profkit.rules.changes.base import Argument, Edit, ProgramText, called_name, text_of, with_new_argument
 from profkit.rules.changes.refusing import AltersNumbers, Refused
 from profkit.rules.changes.rounds import (
     refuse_earlier_reads,
@@ -22,6 +22,7 @@ from profkit.rules.changes.rounds import (
 from profkit.rules.changes.scopes import (
     are_set,
     attribute_assignment,
+    block_of,
     fresh_name,
     is_set,
     lies_in,
@@ -68,6 +69,14 @@ class _Sequence(Struct, frozen=True):
     def at(self, name: str, index: str) -> str:
         """The states of one round."""
         return f"{name}[:, {index}]" if self.axis else f"{name}[{index}]"
+
+
+class _Rows(Struct, frozen=True):
+    """What is made of each state alone: ``layer`` takes all at once in place of ``joined``, the list's only reader."""
+
+    begun: libcst.SimpleStatementLine
+    layer: str
+    joined: libcst.Call
 
 
 def unrolled_recurrence(text: ProgramText, finding: Finding) -> bytes:
@@ -298,6 +307,14 @@ def _without_calls(
     before = [f"{all_states}, {last} = {called}"]
     before += [f"{found.states[-1]} = {found.states[-1]}[0]"] if is_last_read else []
     line = found.own
+    rows = _rows_of(text, loop, found, sequence)
+    if rows is not None:
+        refuse_later_reads(text, loop, {sequence.index, sequence.item})
+        return {
+            loop: lambda one: _in_place_of(text, one, tuple(before)),
+            rows.begun: lambda _: libcst.RemoveFromParent(),
+            rows.joined: lambda _: libcst.parse_expression(f"{rows.layer}({all_states})"),
+        }
     if len(loop.body.body) == 1:
         refuse_later_reads(text, loop, {sequence.index, sequence.item})
         end = f"{state} = {sequence.at(all_states, '-1')}"
@@ -319,6 +336,56 @@ def _without_calls(
         }
     edits[loop] = lambda one: with_statements(text, tuple(before), one)
     return edits
+
+
+def _rows_of(text: ProgramText, loop: libcst.For, found: _Round, sequence: _Sequence) -> _Rows | None:
+    """If all that is left in the loop is ``outputs.append(head(h))``, whose list goes into ``torch.stack`` alone."""
+    lines = [*loop.body.body]
+    part = lines[-1].body[0] if isinstance(lines[-1], libcst.SimpleStatementLine) else None
+    call = part.value if isinstance(part, libcst.Expr) else None
+    if lines[:-1] != [found.own] or not isinstance(call, libcst.Call) or called_name(call) != "append":
+        return None
+    kept = call.func.value if isinstance(call.func, libcst.Attribute) else None
+    given = call.args[0].value if len(call.args) == 1 else None
+    if not isinstance(kept, libcst.Name) or not isinstance(given, libcst.Call):
+        return None
+    state, layer = found.states[0], text_of(given.func)
+    if [text_of(one.value) for one in given.args] != [state] or _is_read_outside(text, loop, state):
+        return None
+    begun, joined = _list_of(text, loop, kept)
+    is_row = joined is not None and _axis_of(joined) == str(sequence.axis)
+    if begun is None or joined is None or not is_row or not _is_linear(text, layer, loop):
+        return None
+    return _Rows(begun, layer, joined)
+
+
+def _list_of(
+    text: ProgramText, loop: libcst.For, kept: libcst.Name
+) -> tuple[libcst.SimpleStatementLine | None, libcst.Call | None]:
+    """Where a list begins, beside the loop, and the only call that takes it; None if it is used otherwise."""
+    others = [one for one in uses(text, scope_of(text, loop), kept.value) if one is not kept]
+    lines = [one for one in block_of(text, loop) if isinstance(one, libcst.SimpleStatementLine)]
+    begun = [one for one in lines if text_of(one).strip() == f"{kept.value} = []"]
+    taken = [around for one in others for around in [next(text.ancestors(one))] if isinstance(around, libcst.Arg)]
+    if len(others) != 2 or len(begun) != 1 or len(taken) != 1 or text.line_of(begun[0]) > text.line_of(loop):
+        return None, None
+    joined = next(text.ancestors(taken[0]))
+    is_joined = isinstance(joined, libcst.Call) and called_name(joined) == "stack" and joined.args[0] is taken[0]
+    return begun[0], joined if is_joined and isinstance(joined, libcst.Call) else None
+
+
+def _axis_of(joined: libcst.Call) -> str:
+    given = Argument("dim", 1).find(joined)
+    return "0" if given is None and len(joined.args) == 1 else text_of(given.value) if given is not None else ""
+
+
+def _is_linear(text: ProgramText, layer: str, near: libcst.CSTNode) -> bool:
+    """Whether it is a layer that does the same to each row."""
+    try:
+        made = _placed(attribute_assignment(text, layer, near).value)
+    except Refused:
+        return False
+    return isinstance(made, libcst.Call) and text_of(made.func) in {"nn.Linear", "torch.nn.Linear"}
 
 
 def _is_read_outside(text: ProgramText, loop: libcst.For, name: str) -> bool:
