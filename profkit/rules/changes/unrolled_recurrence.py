@@ -307,13 +307,14 @@ def _without_calls(
     before = [f"{all_states}, {last} = {called}"]
     before += [f"{found.states[-1]} = {found.states[-1]}[0]"] if is_last_read else []
     line = found.own
-    rows = _rows_of(text, loop, found, sequence)
-    if rows is not None:
+    alone = _rows_of(text, loop, found, sequence)
+    if alone is not None:
         refuse_later_reads(text, loop, {sequence.index, sequence.item})
+        made = libcst.parse_expression(f"{alone.layer}({all_states})")
         return {
             loop: lambda one: _in_place_of(text, one, tuple(before)),
-            rows.begun: lambda _: libcst.RemoveFromParent(),
-            rows.joined: lambda _: libcst.parse_expression(f"{rows.layer}({all_states})"),
+            alone.begun: lambda _: libcst.RemoveFromParent(),
+            alone.joined: lambda _: made,
         }
     if len(loop.body.body) == 1:
         refuse_later_reads(text, loop, {sequence.index, sequence.item})
