@@ -310,7 +310,7 @@ def _noise(gain: Gain) -> str:
 def gain_of(before: Sequence[Run], after: Sequence[Run]) -> Gain:
     """What pairs of runs show: by their steps if these are most of the program's time, else by the whole run."""
     of_step = all(run.is_row_of_steps for run in before) and all(run.step_s() for run in after)
-    alone = all(run.is_alone for run in (*before, *after))
+    alone = all(run.is_alone and _seconds(run, of_step, True) > 0 for run in (*before, *after))
     old, new = ([_seconds(run, of_step, alone) for run in runs] for runs in (before, after))
     share = _interval([math.log(max(b, 1e-9) / max(a, 1e-9)) for a, b in zip(old, new, strict=True)])
     peaks = [[run.seen.device_peak_bytes or run.seen.peak_bytes for run in runs] for runs in (before, after)]

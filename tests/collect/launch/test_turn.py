@@ -53,3 +53,17 @@ def test_waits_while_profkit_looks_aside_do_not_count(clock, monkeypatch, tmp_pa
     assert seen["step_ns"] == [7 * SECOND + 5 * SECOND * step for step in range(1, 9)]
     assert seen["step_crowded_ns"] == [3 * SECOND * step for step in range(1, 9)]
     assert (seen["run_ns"], seen["crowded_ns"]) == (40 * SECOND, 24 * SECOND)
+
+
+def test_a_wait_between_the_two_clocks_is_in_both_or_in_none(clock, monkeypatch, tmp_path):
+    waits = iter([30, 0, 0])
+
+    def read_late() -> int:
+        now_ns = clock.now_ns
+        clock.pass_by(computing_s=0, waiting_s=next(waits))
+        return now_ns
+
+    monkeypatch.setattr(turn.time, "perf_counter_ns", read_late)
+    run = turn.Turn(tmp_path / "result.json", None)
+    run._crowded_aside_ns = clock.crowded_ns
+    assert run._clocks() == (37 * SECOND, 30 * SECOND)

@@ -302,3 +302,13 @@ def test_what_an_unsafe_change_alters_is_told_with_what_it_wins(tmp_path):
     assert fixes.held == (trial,)
     assert prove(tmp_path, run(2.0), run(2.0, "loss 0.6"), chance, unsafe=True).trials[0].verdict == NO_GAIN
     assert prove(tmp_path, run(2.0), run(1.0, "loss 0.6"), finding(), unsafe=True).trials[0].verdict == CHANGED
+
+
+def test_more_waiting_than_time_is_not_left_out():
+    def waited(run_s: float, crowded_s: float) -> Run:
+        seen = Seen(run_ns=int(run_s * 1e9), crowded_ns=int(crowded_s * 1e9))
+        return Run(0, "", "", seen, {}, {})
+
+    gain = gain_of([waited(2.0, 1.0)] * 3, [waited(1.0, 1.1)] * 3)
+    assert (gain.before_s, gain.after_s, gain.waited) == pytest.approx((2.0, 1.0, 0.0))
+    assert gain_of([waited(2.0, 1.0)] * 3, [waited(1.0, 0.5)] * 3).after_s == pytest.approx(0.5)
