@@ -25,6 +25,9 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, NoReturn
 
 ROOT = Path(__file__).parents[1]
+LONGEST_S = 300
+"""After this time whatever a test waits for has hung. It is no promise: beside a dozen busy processes everything takes
+ten times as long."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
-from tests.forks import ROOT, Ended, Forks
+from tests.forks import LONGEST_S, ROOT, Ended, Forks
 
 PLACE = "PROFKIT_RECORDINGS"
 """The environment's name for the directory that holds them."""
@@ -34,7 +34,6 @@ _BY_DEFAULT = ROOT / ".pytest_cache" / "profkit-recordings"
 _GENERATIONS = 3
 """Versions of the collecting code of which runs are kept: those of a branch, its parent, and the one before."""
 _PACKAGE = ROOT / "profkit"
-_LONGEST_S = 300
 Files = Mapping[str, str]
 """Texts by their path."""
 NO_FILES: Files = MappingProxyType({})
@@ -131,7 +130,7 @@ def _start(command: Sequence[str], stdin: str, directory: Path) -> Ended:
         capture_output=True,
         text=True,
         check=False,
-        timeout=_LONGEST_S,
+        timeout=LONGEST_S,
     )
     return Ended(result.returncode, result.stdout, result.stderr)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import profkit
+from tests.forks import LONGEST_S
 
 PACKAGE = Path(profkit.__file__).parent
 LAYERS = (
@@ -232,7 +233,7 @@ def _imported_by(statement: str) -> set[str]:
     """The top-level packages that a fresh process has imported after a statement."""
     code = f"{statement}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
     result = subprocess.run(
-        [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, timeout=LONGEST_S, check=True
     )
     return set(result.stdout.split())
 

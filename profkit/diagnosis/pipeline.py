@@ -23,7 +23,7 @@ from profkit.derive.memory.purposes import LABELS, label_of
 from profkit.derive.memory.timeline import memory_timeline
 from profkit.derive.steps.boundaries import measured_numbers
 from profkit.diagnosis.elsewhere import find_elsewhere
-from profkit.diagnosis.health import check_recording, check_snapshot, find_obstacles
+from profkit.diagnosis.health import check_recording, check_snapshot, find_obstacles, find_obstacles_of_run
 from profkit.diagnosis.health.device import describe_unrecorded
 from profkit.diagnosis.health.memory import describe_end_of_memory
 from profkit.diagnosis.health.window import describe_start
@@ -328,7 +328,9 @@ def _obstacles(facts: Facts, diagnosis: Diagnosis, has_steps: bool) -> Sequence[
     if has_steps:
         looked = len(diagnosis.skipped) < len(all_rules())
         return [*find_obstacles(facts), *(() if looked else ("no rule could look at it",))]
-    is_known = any(one.peak_bytes for one in diagnosis.memory) or facts.snapshot is None
+    if facts.snapshot is None:
+        return find_obstacles_of_run(facts)
+    is_known = any(one.peak_bytes for one in diagnosis.memory)
     return () if is_known else ("the snapshot holds no memory of any device",)
 
 

@@ -45,6 +45,8 @@ _MOSTLY_COMPUTING_SHARE = 0.9
 """From this share on, the verdict says that the step computes, and nothing more."""
 _WORTH_NAMING = 0.01
 """Of the step: without a place with less to gain, such as a wait for work that runs all the same, nothing changes."""
+_HIDDEN = 0.5
+"""Of a place's time: if less can be gained without it, it mostly runs beside other work, and another is named."""
 _MOSTLY_REPLAYED = 0.5
 """Of a server's kernels."""
 _MUCH_WAITING = 0.1
@@ -208,7 +210,8 @@ def _costliest(diagnosis: Diagnosis) -> str:
     """``62 % of the step is at model.py:41 (matrix products, …)``: where to begin; empty if places are not known, or if
     most is at none: the table's largest part then says what it is."""
     known = [place for place in diagnosis.costliest if place.bound >= _WORTH_NAMING or not has_device(diagnosis.timing)]
-    places = unexplained(known) or known[:1]
+    open_to_gain = [place for place in known if place.bound >= _HIDDEN * place.fraction]
+    places = unexplained(open_to_gain) or unexplained(known) or known[:1]
     if not places or (places[0].location is None and not places[0].name):
         return ""
     place = places[0]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from profkit.core.units import format_count, pick_form
 from profkit.derive.facts import Facts
 from profkit.derive.operators.operators import parse_dims, parse_types
+from profkit.derive.steps.boundaries import ONGOING_LOOP
 from profkit.patterns.frequency import times_per_step
 from profkit.patterns.program import spent_ns
 from profkit.trace.events import Rows
@@ -54,10 +55,14 @@ def call_of(facts: Facts, row: int) -> Call:
 
 def distinct_calls(facts: Facts, rows: Rows, *also: NDArray) -> tuple[list[Call], Rows]:  # type: ignore[type-arg]
     """The distinct calls among the operators, told apart by ``also`` too, and for each row the number of its call."""
-    events = facts.trace.events
-    texts = (events.dims_code, events.types_code, events.concrete_code)
-    first, number = distinct_rows(events.name_code[rows], *(codes[rows] for codes in texts), *also)
-    return [call_of(facts, row) for row in rows[first].tolist()], number
+    trace, events = facts.trace, facts.trace.events
+    columns = (events.name_code, events.dims_code, events.types_code, events.concrete_code)
+    first, number = distinct_rows(*(codes[rows] for codes in columns), *also)
+    one_each = rows[first]
+    names, *codes = (column[one_each].tolist() for column in columns)
+    told = (names, *(map(trace.text_of, column) for column in codes))
+    calls = [Call(row, trace.names[name], *texts) for row, name, *texts in zip(one_each.tolist(), *told, strict=True)]
+    return calls, number
 
 
 def by_call(facts: Facts, rows: Rows, tell: Callable[[Call], Any], of: type = bool) -> NDArray[Any]:
@@ -79,6 +84,12 @@ def each_step(count: int, noun: str, verb: str, verbs: str) -> str:
 def times_a_step(facts: Facts, rows: Rows) -> str:
     """``'3 times a step'``, ``'once a step'``: how often the rows come."""
     return f"{times_of(times_per_step(facts, rows))} a step"
+
+
+def in_a_step(facts: Facts) -> str:
+    """``'a step'``, or what was recorded of one, if that is all that was."""
+    is_whole = not facts.is_part and facts.steps.source != ONGOING_LOOP
+    return "a step" if is_whole else "in what was recorded of the step"
 
 
 def times_of(count: int) -> str:

@@ -14,7 +14,7 @@ from profkit.patterns.calls import Call, distinct_calls
 from profkit.patterns.loops.located import in_located_step
 from profkit.patterns.shapes import first_shape, result_of_linear, result_of_product, result_of_repeat
 from profkit.trace.events import Bools, Int64s, Rows
-from profkit.trace.statistics import among
+from profkit.trace.statistics import distinct
 
 Shape = tuple[int, ...]
 
@@ -82,8 +82,20 @@ def step_calls(facts: Facts) -> StepCalls:
 
 def repeated_in_measured(facts: Facts, rows: Rows) -> Rows:
     """The operators of the measured steps that repeat these of the step that was looked at, or are these."""
+    seen, repeats = _by_first_seen(facts)
+    begin, end = (np.searchsorted(seen, distinct(rows), side=side) for side in ("left", "right"))
+    count = end - begin
+    places = np.arange(count.sum()) + np.repeat(begin - (np.cumsum(count) - count), count)
+    return np.sort(repeats[places])
+
+
+@derived_once
+def _by_first_seen(facts: Facts) -> tuple[Rows, Rows]:
+    """For all operators of the measured steps the one that each repeats, in order, and themselves."""
     every = facts.measured_rows(facts.trace.mask_of(facts.operators.rows))
-    return every[among(first_seen(facts, every), rows)]
+    seen = first_seen(facts, every)
+    order = np.argsort(seen, kind="stable")
+    return seen[order], every[order]
 
 
 def first_seen(facts: Facts, rows: Rows) -> Rows:

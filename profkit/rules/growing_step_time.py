@@ -1,13 +1,13 @@
 """The steps get longer and longer while the program runs.
 
 What it detects
-At least 64 steps after the recording, or in a run that was only watched, in time order and in blocks, of which the
-fastest step gets slower from block to block, by a quarter or more in all. The fastest step of a block is what the
-program needs: other programs on the machine only make steps slower, and batches of different sizes come in every block.
-A jump from one length to another, as when another program starts, is not reported, unless looks show that some lines
-got longer and all else did not. If several start one after another, even the fastest step of a block gets slower. So
-nothing is told if the main thread, within its own work in the run's steps, was without the CPU for at least half as
-long as the steps got longer in all.
+At least 64 steps of the run, or of those after the recording, in time order and in blocks, of which the fastest step
+gets slower from block to block, by a quarter or more in all. The growth may also begin late in the run. The fastest
+step of a block is what the program needs: other programs on the machine only make steps slower, and batches of
+different sizes come in every block. A jump from one length to another, as when another program starts, is not reported,
+unless looks show that some lines got longer and all else did not. If several start one after another, even the fastest
+step of a block gets slower. So nothing is told if the main thread, within its own work in the run's steps, was without
+the CPU for at least half as long as the steps got longer in all.
 
 Why is this bad?
 What grows with the number of steps makes the whole run quadratic: a step that is a tenth longer after 100 steps takes
@@ -35,8 +35,9 @@ register it once more.
 If the steps after the recording took twice as long as the recorded ones, profkit recorded again: then the steps between
 both recordings are the first ones, whatever came later, and what the lines take in these beyond the program's first
 step counts too. `profkit watch` records only when the steps take twice as long as at first: then its first steps are
-the first ones. If it recorded nothing, or was killed, all steps of the run count, and the saving is what the lines take
-beyond their time in the first quarter. Then most blocks must add to the growth.
+the first ones. All steps of the run that were seen to end count, those long after a recording too. The saving is then
+what the lines take beyond their time in the first quarter, or before the growth began. Then most blocks must add to the
+growth. If the steps do not grow in the whole run, those near the recording may.
 
 Without such lines there is no estimate. Some growth is meant, as that of a text that is written word by word. The
 finding states by how much the steps got longer. Its severity is medium if they got longer by half, else low.
@@ -47,6 +48,7 @@ Source of the test: Kendall's rank correlation, M. G. Kendall, A new measure of 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +56,7 @@ import numpy as np
 from profkit.derive.steps.boundaries import measured_numbers
 from profkit.patterns import Places
 from profkit.patterns.retention.holding import growing_names
+from profkit.patterns.whole_run.curves import early_ns
 from profkit.patterns.whole_run.phases import STEPS, whole_run
 from profkit.patterns.whole_run.timed_lines import TimedLine, TimedLines, lines_in_run, timed_lines
 from profkit.rules.base import (
@@ -72,6 +75,7 @@ from profkit.rules.base import (
     rule,
 )
 from profkit.run.directory import unprofiled_steps
+from profkit.run.whole_run import StepSpan
 from profkit.savings.step_time import step_time
 from profkit.source.remark_kinds import HOOK_REGISTERED
 from profkit.trace import Float64s
@@ -118,12 +122,21 @@ def growing_step_time(facts: Facts) -> Suspicions:
     if facts.run.earlier_step_ns and timed is not None and lines:
         yield _since_an_earlier_recording(facts, timed)
         return
-    if len(later_ns) < _LEAST_STEPS and facts.account.steps:
-        yield from _in_watched_run(facts)
-        return
+    if facts.account.steps:
+        are_few = len(later_ns) < _LEAST_STEPS
+        with nullcontext() if are_few else suppress(CannotLook):
+            in_run = list(_in_run(facts))
+            yield from in_run
+            if in_run or are_few:
+                return
     if len(later_ns) < _LEAST_STEPS:
         raise CannotLook(f"fewer than {_LEAST_STEPS} steps were timed after the recording, too few to tell growth")
-    fastest_ns = _fastest(later_ns)
+    yield from _behind_the_recording(facts, later_ns, timed)
+
+
+def _behind_the_recording(facts: Facts, later_ns: Float64s, timed: TimedLines | None) -> Suspicions:
+    """Each of these steps was timed."""
+    lines, fastest_ns = timed.grown() if timed is not None else (), _fastest(later_ns)
     first_ns, last_ns = fastest_ns[:2].mean(), fastest_ns[-2:].mean()
     growth = float(last_ns / max(first_ns, 1.0)) - 1
     order = _order(fastest_ns)
@@ -156,27 +169,28 @@ def growing_step_time(facts: Facts) -> Suspicions:
     )
 
 
-def _in_watched_run(facts: Facts) -> Suspicions:
-    """Of all steps of the run it is known how long they took, a few together."""
-    spans, timed = facts.account.steps, lines_in_run(facts)
-    steps = sum(span.steps for span in spans)
-    if steps < _LEAST_STEPS or len(spans) < 2 * _BLOCKS:
+def _in_run(facts: Facts) -> Suspicions:
+    """Of all steps whose ends were seen it is known how long they took, a few together."""
+    every = facts.account.steps
+    if sum(span.steps for span in every) < _LEAST_STEPS or len(every) < 2 * _BLOCKS:
         raise CannotLook(f"fewer than {_LEAST_STEPS} steps were timed, or for less than two seconds")
-    fastest_ns = _fastest(np.array([span.fastest_ns for span in spans], dtype=np.float64))
-    first_ns, last_ns = float(fastest_ns[:2].mean()), float(fastest_ns[-2:].mean())
-    growth, goes_on = last_ns / max(first_ns, 1.0) - 1, _goes_on(fastest_ns)
-    if growth < _LEAST_GROWTH or _order(fastest_ns) < _LEAST_ORDER or not goes_on:
+    since = _growing_since(every)
+    if since is None:
         return
-    lines = timed.grown() if timed is not None else ()
+    spans, timed = every[since:], lines_in_run(facts, since)
+    fastest_ns = _fastest_of(spans)
+    first_ns, last_ns, steps = fastest_ns[:2].mean(), fastest_ns[-2:].mean(), sum(span.steps for span in spans)
+    growth, lines = float(last_ns / max(first_ns, 1.0)) - 1, timed.grown() if timed is not None else ()
     how = f"the fastest went from {format_time(first_ns)} to {format_time(last_ns)}."
     if timed is not None and lines:  # all figures are means then, like those of the lines
         growth = timed.last_ns / max(timed.first_ns, 1.0) - 1
-        how = f"{_of_quarters(timed)}{_tell(facts, lines)}"
+        how = f"{_of_quarters(timed, since)}{_tell(facts, lines)}"
     grown_ns = sum(max(0.0, span.took_ns - first_ns * span.steps) for span in spans)
     if not lines and _without_cpu_ns(facts) >= _EXPLAINS * grown_ns:
         raise CannotLook(_CROWDED)
     yield Suspicion(
-        message=f"Steps get {format_share(growth)} longer within the run's {steps:,}: {how}",
+        message=f"Steps get {format_share(growth)} longer within {steps:,} steps of the run{_begun(facts, since)}: "
+        f"{how}",
         fix=_FIX,
         confidence=0.7,
         count=1,
@@ -188,8 +202,35 @@ def _in_watched_run(facts: Facts) -> Suspicions:
     )
 
 
-def _of_quarters(timed: TimedLines) -> str:
-    return f"those of the first quarter took {format_time(timed.first_ns)}, the last ones {format_time(timed.last_ns)}."
+def _growing_since(spans: Sequence[StepSpan]) -> int | None:
+    """The first span from which on the steps grow to the end; None if they do not. Eight beginnings are tried, and of
+    what follows the first that grows, blocks before the growth are left out."""
+    for since in range(0, len(spans), max(1, len(spans) // _BLOCKS)):
+        rest = spans[since:]
+        if len(rest) < 2 * _BLOCKS or sum(span.steps for span in rest) < _LEAST_STEPS:
+            return None
+        fastest_ns = _fastest_of(rest)
+        growth = float(fastest_ns[-2:].mean() / max(fastest_ns[:2].mean(), 1.0)) - 1
+        if growth >= _LEAST_GROWTH and _order(fastest_ns) >= _LEAST_ORDER and _goes_on(fastest_ns):
+            flat = np.flatnonzero(fastest_ns <= fastest_ns[0] + _ADDS * np.ptp(fastest_ns)).max()
+            return since + int(np.array_split(np.arange(len(rest)), _BLOCKS)[flat][0])
+    return None
+
+
+def _fastest_of(spans: Sequence[StepSpan]) -> Float64s:
+    return _fastest(np.array([span.fastest_ns for span in spans], dtype=np.float64))
+
+
+def _begun(facts: Facts, since: int) -> str:
+    """When it began, if the steps of before do not get longer."""
+    account = facts.account
+    at_ns = early_ns(account) + account.steps[since - 1].until_ns
+    return f", from {format_time(at_ns)} after its start on" if since else ""
+
+
+def _of_quarters(timed: TimedLines, since: int) -> str:
+    first = "those before took" if since else "those of the first quarter took"
+    return f"{first} {format_time(timed.first_ns)}, the last ones {format_time(timed.last_ns)}."
 
 
 def _goes_on(fastest_ns: Float64s) -> bool:

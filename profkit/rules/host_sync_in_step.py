@@ -91,6 +91,8 @@ from profkit.trace import NONE, Bools, Category, Rows, among, distinct
 _ELEMENT_LOOP = 64
 """Without a GPU, this many reads on one line in one step are a loop over a tensor's elements. tensor-element-loop
 reports it: Python's loop is what costs, not the reading."""
+_MOSTLY = 0.5
+"""Of the waits: if the device works for longer, nobody may say that it idles meanwhile."""
 _SYNCHRONISES = re.compile(r"torch/.*\.py\(\d+\): synchronize$")
 """Python frames of ``torch.cuda.synchronize`` and of that of streams and events."""
 _WAITS = "synchronize"
@@ -217,10 +219,7 @@ def _judge_waits(
         return
     also = f", and {format_share(all_saved)} with {format_count(others, 'other line')} like it" if others else ""
     worth = (
-        (
-            f"The device has nothing to do meanwhile: without the wait the step would be {format_share(saved)} "
-            f"shorter{also}"
-        )
+        f"{_meanwhile(facts, line)}: without the wait the step would be {format_share(saved)} shorter{also}"
         if saved >= LOW_FROM
         else "The device has work meanwhile, or idles anyway: the wait costs almost nothing here"
     )
@@ -237,6 +236,16 @@ def _judge_waits(
         confidence=0.9 if most else 0.7,
         evidence={"waits_per_step": round(count, 2), "waited_ns_per_step": waited},
     )
+
+
+def _meanwhile(facts: Facts, line: _Line) -> str:
+    """What the device does during the waits. If it works, only what comes behind them is late."""
+    start_ns, end_ns = facts.trace.events.start_ns[line.rows], facts.tree.end_ns[line.rows]
+    worked_ns = int(facts.device.busy.covered_within(start_ns, end_ns).sum())
+    if worked_ns <= _MOSTLY * (end_ns - start_ns).sum():
+        return "The device has nothing to do meanwhile"
+    worked = format_time(facts.steps.per_step_ns(worked_ns))
+    return f"For {worked} of it the device works, and then gets its next work late"
 
 
 def _fix(facts: Facts, remedy: _Remedy, line: _Line) -> str:

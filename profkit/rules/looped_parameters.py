@@ -51,6 +51,7 @@ from profkit.patterns import (
     spent_ns,
     works_under,
 )
+from profkit.patterns.calls import in_a_step
 from profkit.patterns.loops.independent_rounds import goes_through_a_model, head_of, rounds_are_independent
 from profkit.patterns.loops.located import body_and_called, marks_around
 from profkit.patterns.loops.repeated_lines import RepeatedLines, repeated_lines
@@ -130,8 +131,8 @@ def _suspect(facts: Facts, loops: list[_Loop], runs: list[_Run], rows: Rows, wor
     heads = locations_of(facts, [facts.callsites.index(loop.head) for loop in loops])
     in_loss = backward_of(facts, rows).size > 0
     return Suspicion(
-        message=f"A Python loop over parameters, gradients or buffers makes {rounds:,} rounds a step and calls "
-        f"{format_count(count, 'operator')}, a few in each.",
+        message=f"A Python loop over parameters, gradients or buffers makes {rounds:,} rounds "
+        f"{in_a_step(facts)} and calls {format_count(count, 'operator')}, a few in each.",
         fix=(_PENALTY if in_loss else _FIX).format(functions=_functions_for(facts, rows)),
         rows=rows,
         edit=_take_lists(facts, runs, rows, in_loss),

@@ -32,8 +32,6 @@ step, such as the model's output, would stay and is subtracted.
 
 from __future__ import annotations
 
-import ast
-
 import numpy as np
 
 from profkit.derive.steps.backward import backward_nodes
@@ -42,7 +40,7 @@ from profkit.patterns.loops.located import located_marks
 from profkit.patterns.retention.growing_graphs import growing_graphs
 from profkit.patterns.retention.lifetimes import lifetimes, live_bytes
 from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, rule
-from profkit.source.syntax import name_called, parse_piece
+from profkit.source.syntax import switched_on
 from profkit.trace import NONE, Int64s, Rows, distinct
 
 _FLAG, _HIGHER_ORDER = "retain_graph", "create_graph"
@@ -78,14 +76,8 @@ def needless_retain_graph(facts: Facts) -> Suspicions:
 
 def asks_to_retain(line: str) -> bool:
     """Whether a line says ``retain_graph=True`` and does not ask to differentiate the pass itself."""
-    statement = parse_piece(line) if _FLAG in line else None
-    called = (node for node in ast.walk(statement) if isinstance(node, ast.Call)) if statement else ()
-    return any(_is_set(call, _FLAG) and not _is_set(call, _HIGHER_ORDER) for call in called if name_called(call))
-
-
-def _is_set(call: ast.Call, keyword: str) -> bool:
-    values = (given.value for given in call.keywords if given.arg == keyword)
-    return any(isinstance(value, ast.Constant) and value.value is True for value in values)
+    asked = switched_on(line) if _FLAG in line else ()
+    return any(_FLAG in names and _HIGHER_ORDER not in names for names in asked)
 
 
 def _walk_again(facts: Facts, nodes: Rows) -> bool:

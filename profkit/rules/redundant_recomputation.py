@@ -47,7 +47,7 @@ from profkit.patterns import (
     spent_ns,
     times_per_step,
 )
-from profkit.patterns.loops.located import call_marks, marks_around
+from profkit.patterns.loops.located import call_marks, marks_around, ways_apart
 from profkit.patterns.program import repeating_below
 from profkit.patterns.transfers.faults import TransferFault, faulty_transfers
 from profkit.rules.base import (
@@ -89,6 +89,18 @@ _FILLS = tuple(
 )
 """Filling memory with given numbers computes nothing, just like a view: keeping the result is hardly faster than making
 it anew."""
+_CHECKS = (
+    "aten::_local_scalar_dense",
+    "aten::_to_copy",
+    "aten::clone",
+    "aten::detach",
+    "aten::empty",
+    "aten::is_nonzero",
+    "aten::item",
+    "aten::lift_fresh",
+    "aten::to",
+)
+"""What a function may do with its arguments before it computes."""
 _WHOLE = 0.95
 """Of the operators' time below a line: the rest are checks of shapes and views, and the line's whole call repeats."""
 _LEAST_INSIDE = MEDIUM_FROM
@@ -225,7 +237,7 @@ def _find_calls(facts: Facts) -> _Calls:
     line, first_line = _lines_of(facts, rows, first, whole)
     named = line >= 0
     lines = line[named], first_line[named]
-    return _Calls(rows[named], first[named], is_each[named], *lines, *_part(facts, *lines))
+    return _Calls(rows[named], first[named], is_each[named], *lines, *ways_apart(facts, *lines))
 
 
 def _do_nothing_else(facts: Facts, needless: Bools) -> Bools:
@@ -240,6 +252,10 @@ def _do_nothing_else(facts: Facts, needless: Bools) -> Bools:
     function = of_site[np.where((site >= 0) & (site < len(facts.callsites)), site, NONE)]
     _, call = distinct_rows(marks_around(facts)[lines], function)
     whole = np.bincount(call, wasted[lines]) >= _WHOLE * np.bincount(call, total[lines]).clip(min=1)
+    # However short: what is computed of other data shows that the call as a whole is not the same.
+    plain = named_operators(facts, *_FILLS, *_CHECKS) | operators_of(facts.trace, VIEW)
+    other = tree.total_under(((took > 0) & ~needless & ~plain).astype(np.int64))
+    whole &= np.bincount(call, other[lines]) == 0
     return facts.trace.mask_of(lines[whole[call]])
 
 
@@ -255,17 +271,6 @@ def _lines_of(facts: Facts, rows: Rows, first: Rows, whole: Bools) -> tuple[Rows
             return line, first_line
         line = np.where(rises, above[line], line)
         first_line = np.where(rises & (first_line >= 0), above[first_line], first_line)
-
-
-def _part(facts: Facts, line: Rows, first_line: Rows) -> tuple[Rows, Rows]:
-    """Both marks, moved outward equally far until the same mark, or none, lies around both."""
-    above = marks_around(facts)
-    while True:
-        outer, first_outer = above[line], np.where(first_line >= 0, above[first_line], NONE)
-        rises = (first_line >= 0) & (outer >= 0) & (first_outer >= 0) & (outer != first_outer)
-        if not rises.any():
-            return line, first_line
-        line, first_line = np.where(rises, outer, line), np.where(rises, first_outer, first_line)
 
 
 def _operators_of(facts: Facts, calls: _Calls) -> tuple[Rows, Int64s]:

@@ -28,6 +28,9 @@ are mostly seen there, and together take half of what the slow steps take beyond
 its own clock, is the most that can be gained. So the finding is then an opportunity, of medium severity if they take
 half of the run, else low. `repeated-epoch-work` prices work between two epochs and at the start of one.
 
+If no few lines explain them, but phases of the run do, such as checkpoints, evaluations, garbage collections or waits
+for data, the finding names these instead, each with its line, without a price.
+
 If the slow step was recorded alone, the line that takes most of the run beside the training is named in the same way.
 The severity is then low: all rules judge what was recorded of it.
 
@@ -54,7 +57,7 @@ from profkit.derive.steps.boundaries import compiling
 from profkit.findings.values import SHARE_OF_TIME, WholeRun
 from profkit.patterns import Places, garbage_collections
 from profkit.patterns.whole_run.phases import BETWEEN, DATA, EVALUATION, LOGGING, SAVING, UNGRADED, whole_run
-from profkit.patterns.whole_run.timed_lines import TimedLines, line_beside_steps, timed_lines
+from profkit.patterns.whole_run.timed_lines import TimedLines, TimedPhase, line_beside_steps, timed_lines
 from profkit.rules.base import (
     HIGH_FROM,
     CannotLook,
@@ -147,6 +150,10 @@ def step_time_outliers(facts: Facts) -> Suspicions:
         yield _suspect_lines(slow, period, timed, whole)
         return
     cause, rows = _cause(facts, slow)
+    happened = timed.happening() if timed is not None and not cause else ()
+    if timed is not None and happened:
+        yield _suspect_phases(slow, period, timed, happened)
+        return
     what = f"What differs in them: {cause}." if cause else _what_is_known(facts, slow)
     yield Suspicion(
         message=f"{_describe(slow, period)} {what}",
@@ -227,6 +234,24 @@ def _suspect_recorded_alone(facts: Facts) -> Suspicions:
             SHARE_OF_TIME: facts.run.share_of_time,
             "lines_ns_in_run": line.time_ns,
         },
+    )
+
+
+def _suspect_phases(slow: _Slow, period: int, timed: TimedLines, phases: Sequence[TimedPhase]) -> Suspicion:
+    """What happened in the slow steps, at more lines than can be named."""
+    told = [
+        f"{format_share(min(phase.excess_ns / timed.excess_ns, 1.0))} {phase.label}"
+        + (f" (such as {Location.of(phase.site).short})" if phase.site is not None else "")
+        for phase in phases
+    ]
+    return Suspicion(
+        message=f"{_describe(slow, period)} By looks at the main thread that is: {', '.join(told)}.",
+        fix=_OF_LABEL.get(phases[0].label, _AT_INTERVALS if period else _AT_RANDOM),
+        confidence=0.7,
+        count=len(slow.ratios),
+        places=Places.of_sites(dict.fromkeys(phase.site for phase in phases)),
+        severity=Severity.LOW,
+        evidence=_evidence(slow, period),
     )
 
 

@@ -58,6 +58,7 @@ from profkit.patterns import (
     sites_by_time,
     times_per_step,
 )
+from profkit.patterns.calls import in_a_step
 from profkit.patterns.loops.accesses import BY_NUMBER, ITERATING, MAX_GAP_NS, TINY_ELEMENTS, count_accesses
 from profkit.patterns.loops.independent_rounds import rounds_recur
 from profkit.patterns.loops.located import located_marks, marks_around, sites_between
@@ -150,7 +151,7 @@ def _element_loops(facts: Facts) -> Suspicions:
         start, end, _ = _stretches(facts, loops)
         spent_ns = int(as_in_step_ns(facts, facts.steps.per_step_ns(length_ns(facts, start, end).sum())))
         yield Suspicion(
-            message=f"Python loops over {accesses:,} elements or rows of tensors a step and runs "
+            message=f"Python loops over {accesses:,} elements or rows of tensors {in_a_step(facts)} and runs "
             f"{format_count(round(len(rows) / steps), 'operator')} for them, one by one: "
             f"{format_time(spent_ns)}.",
             fix=_NOT_YOURS if in_library else _AS_NUMBERS if _reads_numbers(facts, loops) else _VECTORISED,
@@ -178,9 +179,9 @@ def _row_loops(facts: Facts, reported: Rows) -> Suspicions:
             continue
         each = round(sum(loop.rounds for loop in loops) / len(loops))
         yield Suspicion(
-            message=f"A Python loop makes {rounds:,} rounds a step over rows of tensors, {each:,} in a run, and calls "
-            f"{format_count(round(per_round), 'operator')} on few numbers in each. No row needs another's "
-            "result.",
+            message=f"A Python loop makes {rounds:,} rounds {in_a_step(facts)} over rows of tensors, {each:,} in a "
+            f"run, and calls {format_count(round(per_round), 'operator')} on few numbers in each. No row needs "
+            "another's result.",
             fix=_ROWS_AT_ONCE,
             rows=rows,
             edit=_take_rows_at_once(facts, runs, per_round),

@@ -36,6 +36,7 @@ from msgspec import Struct
 from profkit.derive.families import DECOMPOSITION, MATRIX, VIEW, base_name, operators_of
 from profkit.derive.timeline.intervals import stretches
 from profkit.patterns import Places, in_most_steps, locations_of, order_sites, program_operators, spent_ns
+from profkit.patterns.calls import in_a_step
 from profkit.patterns.loops.accesses import TINY_ELEMENTS, count_accesses
 from profkit.patterns.loops.independent_rounds import head_of, rounds_are_independent
 from profkit.patterns.loops.located import body_and_called, in_located_step
@@ -94,7 +95,7 @@ def tensor_list_loop(facts: Facts) -> Suspicions:
         places, head = locations_of(facts, loop.lines), (loop.head.file, loop.head.line)
         rounds = round(len(rows) * loop.rounds / len(loop.rows) / steps)
         yield Suspicion(
-            message=f"A Python loop makes {rounds:,} rounds a step over lists of tensors and runs "
+            message=f"A Python loop makes {rounds:,} rounds {in_a_step(facts)} over lists of tensors and runs "
             f"{round(len(rows) / steps):,} operators on a few numbers each. No round needs another's result.",
             fix=_FIX + _DETACHED * bool(operators_of(facts.trace, _READS)[loop.rows].any()),
             rows=rows,

@@ -11,8 +11,9 @@ nothing else watched, or else by the step whose lines profkit marked. If the lin
 habits, such as a search in a list or a row of a data frame, it says that, too. For a recording made elsewhere it names
 the function or the range in which it passes, if that has Python stacks or ranges of the program's own.
 
-Without a GPU the rule is silent where samples show that plain steps spend less than a fifth of their time there: then
-the recorded steps were held up by the recording, or by other programs. With a GPU it is silent, unless samples name a
+The rule is silent where no step was recorded and most of that time is an import, which `slow-start` tells. Without a
+GPU it is silent where samples show that plain steps spend less than a fifth of their time there: then the recorded
+steps were held up by the recording, or by other programs. With a GPU it is silent, unless samples name a
 line, where these stretches are half as long again as the GPU idles in a step that ran without the profiler.
 
 Why is this bad?
@@ -41,8 +42,11 @@ is low: marks on lines make Python look longer than it is.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
+from profkit.derive.steps.boundaries import UNDIVIDED
 from profkit.derive.timeline.intervals import Intervals, intersection, union
 from profkit.patterns import Places, call_site, length_ns, name_lines, named_operators, program_operators
 from profkit.patterns.places.frames import parse_frame
@@ -93,6 +97,8 @@ _MOST_OF_PLAIN = 1.5
 """Of the device's idle time in plain steps. CUPTI slows launches, and so a step, by up to 40 % (H100)."""
 _UNCERTAINTY = 0.5
 """Part of it may have to stay where it is."""
+_IMPORTS = re.compile(r"\s*(import|from\s+\S+\s+import)\b")
+"""A line's text. Imports come once: `slow-start` tells them with their share of the run."""
 _NAMELESS = "the recording names nothing that the host does between operators (with_stack=True, or ranges of your own)"
 
 
@@ -123,7 +129,7 @@ def unattributed_time(facts: Facts) -> Suspicions:
     if total_ns <= 0 or outside_ns < _LEAST_SHARE[has_device] * total_ns or not _is_usual(facts, spent):
         return
     share, per_step_ns = outside_ns / total_ns, steps.per_step_ns(outside_ns)
-    if (not has_device and _is_spent_inside(facts)) or _is_repeated_time(facts, share):
+    if (not has_device and _is_spent_inside(facts)) or _is_repeated_time(facts, share) or _is_an_import(facts, spent):
         return
     if sampled := _sampled_lines(facts, share):
         yield _suspect_sampled(facts, spent, sampled, share)
@@ -152,6 +158,16 @@ def unattributed_time(facts: Facts) -> Suspicions:
         severity=None if has_device else Severity.LOW,
         evidence={"unattributed_ns_per_step": per_step_ns, "unattributed_share": round(share, 4)},
     )
+
+
+def _is_an_import(facts: Facts, spent: Intervals) -> bool:
+    """Whether most of that time passes under a line that imports, in what was recorded before any step."""
+    if not (facts.is_part or facts.steps.source in UNDIVIDED):
+        return False
+    located = _lines(facts, spent)[:1]
+    sites = [line.price.site for line in lines_outside(facts)[:1]]
+    sites += [site for line in located if (site := call_site(facts, line.site)) is not None]
+    return any(_IMPORTS.match(site.source) for site in sites)
 
 
 def _sampled_lines(facts: Facts, share: float) -> tuple[OutsideLine, ...]:

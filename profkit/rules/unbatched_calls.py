@@ -58,7 +58,7 @@ from profkit.rules.base import (
     format_count,
     rule,
 )
-from profkit.savings import combine
+from profkit.savings import Edit, combine
 from profkit.savings.one_call import join_calls
 from profkit.savings.replay import replay
 from profkit.trace import NONE, Bools, Int64s, Rows, among, distinct
@@ -73,6 +73,8 @@ _TRAINING = 5
 """The argument of ``aten::batch_norm`` that says whether the batch's own statistics are used."""
 _WEIGHTED = frozenset(("addmm", "matmul", "mm", "mv"))
 """Products whose weights may stand on either side."""
+_WITHOUT_WEIGHTS = frozenset(("dot", "vdot"))
+"""Products of two vectors, which both are data."""
 
 
 _ADDING_UP = frozenset(
@@ -117,14 +119,18 @@ def unbatched_calls(facts: Facts) -> Suspicions:
             )
             found.setdefault((*key, same), []).append(one)
     by_line: dict[int, list[list[_Unbatched]]] = {}
-    for together in found.values():
+    beside: dict[tuple[str, str], list[_Unbatched]] = {}
+    for (file, function, *_), together in found.items():
         together.sort(key=lambda one: not _products(facts, one.calls).any())
         if _products(facts, together[0].calls).any():
             by_line.setdefault(together[0].calls.site, []).append(together)
+        else:
+            beside.setdefault((file, function), []).extend(together)
     for groups in by_line.values():
         known = [(group, rows) for group in groups if (rows := _in_measured_steps(facts, group)).size]
         if known and in_most_steps(facts, np.sort(np.concatenate([rows for _, rows in known]))):
-            yield _suspect(facts, known)
+            site = call_site(facts, groups[0][0].calls.site)
+            yield _suspect(facts, known, beside.pop((site.file, site.function), []) if site is not None else [])
 
 
 def _in_measured_steps(facts: Facts, group: list[_Unbatched]) -> Rows:
@@ -133,18 +139,18 @@ def _in_measured_steps(facts: Facts, group: list[_Unbatched]) -> Rows:
     return rows[among(rows, program_operators(facts))]
 
 
-def _suspect(facts: Facts, known: list[tuple[list[_Unbatched], Rows]]) -> Suspicion:
+def _suspect(facts: Facts, known: list[tuple[list[_Unbatched], Rows]], beside: list[_Unbatched]) -> Suspicion:
+    """``beside`` are the other calls of the same function that could be fewer: what they take is part of the price."""
     leading = [group[0] for group, _ in known]
     every = [one for group, _ in known for one in group]
     count, left = sum(len(one.calls.marks) for one in leading), sum(one.left for one in leading)
     each = sorted({_rows_of_one(facts, one.calls) for one in leading})
     changes = any(_normalises(facts, one.calls.operators[0]) for one in every)
     own = any(one.have_weights for one in every)
-    edits = [join_calls(facts, rows, group[0].left / len(group[0].calls.marks)) for group, rows in known]
-    edit = combine(edits)
+    edit = _join(facts, known, beside)
     return Suspicion(
         message=_say(count, left, each, len(leading)),
-        fix=(_ONCE if left == 1 else _BY_LEVEL) + _OWN_WEIGHTS * own + _NORMALISED * changes,
+        fix=_fix(facts, leading, left) + _OWN_WEIGHTS * own + _NORMALISED * changes,
         rows=np.sort(np.concatenate([rows for _, rows in known])),
         edit=edit,
         worth=MEDIUM_FROM,
@@ -160,6 +166,29 @@ def _suspect(facts: Facts, known: list[tuple[list[_Unbatched], Rows]]) -> Suspic
             "operators_per_call": max(sum(one.calls.operators.shape[1] for one in group) for group, _ in known),
         },
     )
+
+
+def _join(facts: Facts, known: list[tuple[list[_Unbatched], Rows]], beside: list[_Unbatched]) -> Edit:
+    """Calls of one function become few together, with Python's work between their lines."""
+    if not beside:
+        return combine([join_calls(facts, rows, group[0].left / len(group[0].calls.marks)) for group, rows in known])
+    every = [*(one for group, _ in known for one in group), *beside]
+    rows = np.sort(np.concatenate([_in_measured_steps(facts, [one]) for one in every]))
+    left = [one.left / len(one.calls.marks) for one in every]
+    return join_calls(facts, rows, float(np.average(left, weights=[one.calls.operators.size for one in every])))
+
+
+def _fix(facts: Facts, leading: list[_Unbatched], left: int) -> str:
+    if all(_differentiates_each(facts, one.calls) for one in leading):
+        return _EACH_GRADIENT
+    return _ONCE if left == 1 else _BY_LEVEL
+
+
+def _differentiates_each(facts: Facts, calls: EqualCalls) -> bool:
+    """Whether gradients are computed after most of the calls, before the next one."""
+    start = facts.trace.events.start_ns
+    passed = np.searchsorted(np.sort(start[facts.lines.backward]), start[calls.marks])
+    return bool((np.diff(passed) > 0).sum() * 2 > len(calls.marks))
 
 
 def _say(count: int, left: int, rows: list[int], kinds: int) -> str:
@@ -179,6 +208,10 @@ _ONCE = (
 _BY_LEVEL = (
     "Collect what can be computed at the same time: all nodes of one level of a tree, or the same step of all "
     "sequences. Call it once for each level, on a batch (`torch.stack`, `index_select`)."
+)
+_EACH_GRADIENT = (
+    "Compute the gradients of all calls at once: `torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))` over "
+    "`torch.func.functional_call` gives one for each row. If memory is short, use its `chunk_size`."
 )
 _OWN_WEIGHTS = (
     " Here each call has weights of its own that the step has computed. Keep them in one tensor with a first dimension "
@@ -243,7 +276,9 @@ def _find(facts: Facts) -> Iterator[_Unbatched]:
 
 
 def _judge_by_flow(facts: Facts, located: LocatedFlow, calls: EqualCalls) -> _Unbatched | None:
-    """None if the data flow does not tell: it was not followed there, or goes on by numbers that Python reads."""
+    """None if the data flow does not tell: it was not followed there, or goes on by numbers that Python reads. Behind
+    the calls that were followed, the longest chain grows as in their second half: not at all if each call, or each of
+    several sequences, begins anew."""
     number = calls_around(facts, located, calls.operators.ravel()).reshape(calls.operators.shape)
     products = _products(facts, calls)
     matters = products if products.any() else np.ones_like(products)
@@ -261,7 +296,11 @@ def _judge_by_flow(facts: Facts, located: LocatedFlow, calls: EqualCalls) -> _Un
     by_numbers = chain * _LEAST > len(number) and bool(located.flow.reads)
     if by_numbers and _chains(located, calls_of, passes, may_follow=True) < chain:
         return None
-    return _Unbatched(calls, max(1, round(chain * count / len(number))), True, of_step)
+    half = len(number) // 2
+    followed = _Numbers(calls_of.working[:half], calls_of.binding[:half], calls_of.spans[:half])
+    grown = chain - _chains(located, followed, passes[:half])
+    left = chain + round(grown * (count - len(number)) / (len(number) - half))
+    return _Unbatched(calls, max(1, left), True, of_step)
 
 
 def _binds(facts: Facts, calls: EqualCalls) -> Bools:
@@ -292,7 +331,7 @@ def _have_weights_of_step(
     flow, own, found = located.flow, [frozenset(mine) for mine in number.tolist()], False
     for name, column in zip(names, number[:, products].T.tolist(), strict=True):
         is_own = all(own[turn].issuperset(flow.takes[call]) for turn, call in enumerate(column))
-        if is_own or any(shared_inputs(flow, column)[0 if name in _WEIGHTED else 1 :]):
+        if name in _WITHOUT_WEIGHTS or is_own or any(shared_inputs(flow, column)[0 if name in _WEIGHTED else 1 :]):
             continue
         weights = [next(iter(flow.takes[call][1:2]), NONE) for call in column]
         if len({one for one in weights if one < 0}) > 1:

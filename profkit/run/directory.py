@@ -285,19 +285,42 @@ class UnreadResult(Struct, frozen=True):
     shape: tuple[int, ...]
 
 
+class SharedRows(Struct, frozen=True):
+    """A layer's ``call`` with so many ``rows``, of which the share ``again`` went through the same weights in an
+    earlier call of the step, most of them in the ``first``. Both are the numbers of their events in the located step.
+    """
+
+    call: int
+    first: int
+    rows: int
+    again: float
+
+
+class SparseFactor(Struct, frozen=True):
+    """A product, by the number of its event in the located step, with a factor of this ``shape`` of which the share
+    ``zero`` of the numbers are zeros."""
+
+    call: int
+    shape: tuple[int, ...]
+    zero: float
+
+
 class Recomputation(Struct, frozen=True):
     """Calls of PyTorch whose result existed already, by the numbers of their events in the located step. ``again``
     repeats another call of that step, given with its number; ``each_step`` is repeated by the next step. The inputs
     have not changed in between, the calls draw no random numbers, and nothing writes to their results. ``looked_at``
     is the number of the step's calls that the watch looked at: of many it samples some; 0 if unknown. ``zeroed`` are
-    results that are multiplied by zeros, ``unread`` those that nothing reads; None if not looked at: the watch must see
-    the whole step, on the host."""
+    results that are multiplied by zeros, ``unread`` those that nothing reads, ``rows`` layers given rows that they were
+    given before, ``sparse`` products with a factor of zeros; None if not looked at: the watch must see the whole step,
+    on the host."""
 
     again: tuple[tuple[int, int], ...] = ()
     each_step: tuple[int, ...] = ()
     looked_at: int = 0
     zeroed: tuple[ZeroedResult, ...] | None = None
     unread: tuple[UnreadResult, ...] | None = None
+    rows: tuple[SharedRows, ...] | None = None
+    sparse: tuple[SparseFactor, ...] | None = None
 
 
 class DataFlow(Struct, frozen=True):

@@ -31,6 +31,8 @@ class StackActivity(str, Enum):
     ASKING = "asking"
     UPDATE = "update"
     BACKWARD = "backward"
+    EVALUATING = "evaluating"
+    COLLECTING = "collecting"
     FORWARD = "forward"
     PROFKIT = "profkit"
     OTHER = "other"
@@ -48,6 +50,8 @@ PHASE_OF: Mapping[StackActivity, str] = MappingProxyType(
         StackActivity.COPYING: "copying files",
         StackActivity.CHILD: "other programs",
         StackActivity.ASKING: "waiting for input",
+        StackActivity.EVALUATING: "evaluation",
+        StackActivity.COLLECTING: "garbage collection",
         StackActivity.PROFKIT: "profkit itself",
     }
 )

@@ -21,8 +21,10 @@ from profkit.derive.families import MATRIX, base_name
 from profkit.derive.operators.operators import TEXTS
 from profkit.derive.timeline.intervals import Intervals, union
 from profkit.findings.values import GOOD_RATE, WORTH_EXPLAINING, Activity, Doing, Peak
+from profkit.patterns.kernel_names import short_kernel_name
 from profkit.patterns.program import spent_ns
 from profkit.patterns.ranks.blocked import blocked_time
+from profkit.patterns.serving.replays import by_graphs
 from profkit.patterns.time.divided import Divided, divide_steps
 from profkit.patterns.time.hottest import BACKWARD
 from profkit.run.directory import Rates
@@ -133,7 +135,7 @@ def _why_no_rate(facts: Facts, doing: Doing) -> str:
         return (
             "the rate of this machine's memory was not measured (`profkit doctor` does so once, for later recordings)"
         )
-    return f"how long {doing.name or 'it'} takes at least is unknown"
+    return f"how long {short_kernel_name(doing.name) or 'it'} takes at least is unknown"
 
 
 def _without(facts: Facts, divided: Divided, place: int) -> Edit:
@@ -241,11 +243,13 @@ def _good(count: int) -> Float64s:
 
 
 def _device_parts(facts: Facts, divided: Divided) -> Columns:
-    """The device's work. A kernel that is part of a product has its share of what the product takes at least."""
+    """The device's work. A kernel that is part of a product has its share of what the product takes at least. A graph
+    replays the kernels of many operators, and the one that launches it says nothing of them."""
     device, launches, events = divided.device, facts.launches, facts.trace.events
-    operator = np.full(len(events), NONE, dtype=np.int64)
-    operator[launches.work] = launches.operator
-    of_work, rows = operator[device.rows], device.rows
+    operator, launching = np.full((2, len(events)), NONE, dtype=np.int64)
+    launching[launches.work] = launches.operator
+    operator[launches.work] = np.where(by_graphs(facts), NONE, launches.operator)
+    of_work, launched_by, rows = operator[device.rows], launching[device.rows], device.rows
     activity = np.full(len(rows), _NUMBER[Activity.OPERATORS])
     activity[device.time_ns <= _SMALL_KERNEL_NS] = _NUMBER[Activity.SMALL]
     taken_ns = np.zeros(len(events))
@@ -261,7 +265,7 @@ def _device_parts(facts: Facts, divided: Divided) -> Columns:
     moved_ns = _moving_ns(facts, of_work.clip(min=0)) * device.time_ns / np.maximum(taken_ns[of_work.clip(min=0)], 1.0)
     least = least_of_work(facts)[rows] * device.time_ns / np.maximum(events.duration_ns[rows], 1)
     least = np.where(alone & np.isnan(least), moved_ns, least)
-    activity[facts.updates.inside[of_work.clip(min=0)] & (of_work >= 0)] = _NUMBER[Activity.UPDATE]
+    activity[facts.updates.inside[launched_by.clip(min=0)] & (launched_by >= 0)] = _NUMBER[Activity.UPDATE]
     activity[(events.category[rows] == Category.MEMCPY)] = _NUMBER[Activity.COPIES]
     collective = np.zeros(len(events), dtype=bool)
     collective[launches.work] = facts.device.collective

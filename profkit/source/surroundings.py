@@ -35,10 +35,11 @@ _MOST_FILES = 128
 
 class Surroundings(Struct, frozen=True):
     """``loop`` is the first line of the innermost loop, 0 if there is none. ``evaluates`` says that the line is in an
-    evaluation: a function that puts a model into evaluation mode and calls no ``backward``, or a block or function
-    without autograd, whose names say that it evaluates. ``without_gradients`` says that it is in another block or
-    function without autograd, such as a rollout. ``trains`` says that the innermost loop or function that holds a call
-    of ``backward`` is around the line: a loop around that one holds epochs."""
+    evaluation: a function that puts a model into evaluation mode and calls no ``backward``, a block without autograd
+    after a model was put into that mode beside it, or a block or function without autograd whose names say so.
+    ``without_gradients`` says that it is in another block or function without autograd, such as a rollout. ``trains``
+    says that the innermost loop or function that holds a call of ``backward`` is around the line: a loop around that
+    one holds epochs."""
 
     loop: int = 0
     evaluates: bool = False
@@ -69,11 +70,14 @@ def forget_surroundings() -> None:
     _surroundings_in.cache_clear()
 
 
-def _walk(node: ast.AST, around: Surroundings, training: frozenset[str]) -> Iterator[tuple[int, Surroundings]]:
+def _walk(
+    node: ast.AST, around: Surroundings, training: frozenset[str], *, in_mode: bool = False
+) -> Iterator[tuple[int, Surroundings]]:
     """Each line of the statements below with what surrounds it; the inner ones come later. ``training`` are the names
-    of functions that call ``backward``."""
+    of functions that call ``backward``. A model is ``in_mode`` once a statement of the same block has put it into
+    evaluation mode; a teacher that was put into it before the loop is not evaluated there."""
     for child in ast.iter_child_nodes(node):
-        inner = around
+        inner, in_mode = around, _mode_after(child, in_mode)
         if isinstance(child, FUNCTIONS):
             evaluates, without = _is_evaluation(child), any(map(switches_autograd_off, child.decorator_list))
             inner = Surroundings(0, evaluates, _trains(child, training), without and not evaluates)
@@ -81,11 +85,20 @@ def _walk(node: ast.AST, around: Surroundings, training: frozenset[str]) -> Iter
             trains = around.trains or _trains(child, training)
             inner = Surroundings(child.lineno, around.evaluates, trains, around.without_gradients)
         elif isinstance(child, (ast.With, ast.AsyncWith)) and runs_without_autograd(child):
-            evaluates = around.evaluates or _says_so(child)
+            evaluates = around.evaluates or _says_so(child) or (in_mode and not around.trains)
             inner = Surroundings(around.loop, evaluates, around.trains, not evaluates)
         if isinstance(child, ast.stmt):
             yield from ((line, inner) for line in range(child.lineno, (child.end_lineno or child.lineno) + 1))
-        yield from _walk(child, inner, training)
+        yield from _walk(child, inner, training, in_mode=in_mode and isinstance(child, (ast.With, ast.AsyncWith)))
+
+
+def _mode_after(statement: ast.AST, in_mode: bool) -> bool:
+    """Whether a model is in evaluation mode after ``model.eval()``, ``model.train()`` or another statement."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return in_mode
+    switches_off = any(isinstance(one, ast.Constant) and one.value is False for one in call.args)
+    return {"eval": not call.args, "train": switches_off}.get(call.func.attr, in_mode)
 
 
 def _is_evaluation(function: Function) -> bool:

@@ -129,6 +129,19 @@ def calls(line: str, function: str) -> bool:
     return statement is not None and bool(calls_named(statement, function))
 
 
+def switched_on(line: str) -> list[frozenset[str]]:
+    """For each call with a name in a line, the keywords that it sets to True."""
+    statement = parse_piece(line)
+    called = (node for node in ast.walk(statement) if isinstance(node, ast.Call)) if statement else ()
+    return [
+        frozenset(one.arg for one in call.keywords if one.arg and _is_true(one)) for call in called if name_called(call)
+    ]
+
+
+def _is_true(given: ast.keyword) -> bool:
+    return isinstance(given.value, ast.Constant) and given.value.value is True
+
+
 def closing_brackets(text: str) -> str:
     """What closes the brackets that are open at the end of a text."""
     expected: list[str] = []

@@ -25,7 +25,6 @@ from msgspec import Struct
 from small_programs import Step, programs, training
 from torch import nn
 
-from profkit.collect.boundaries.signals import StepSignals
 from profkit.collect.recorder.change_watch import ChangeWatch
 from profkit.collect.whole_run.step_times import StepTimes
 from profkit.collect.whole_run.watch import RunWatch
@@ -77,7 +76,6 @@ class Watched:
                 looks._looked_ns = _LATE_NS
                 looks._due_ns = 2 * _LATE_NS
                 looks._origin_ns -= _LATE_NS
-            ends._signals = StepSignals(ends._take, ends._guard, pass_by=ends._pass_by)
             looks.start()
             ends.install()
             try:

@@ -68,7 +68,7 @@ DOCUMENTED: tuple[Documented, ...] = (
         ("torch_imported_in_a_thread",), "stderr", "must run in same thread", "programs.md", "must run in same thread"
     ),
     Documented(
-        ("gc_callbacks",), "stdout", r"'\d+ 0 1 0' became '\d+ 0 2 0'", "programs.md", "an entry in `gc.callbacks`"
+        ("gc_callbacks",), "stdout", r"'\d+ 0 1 0' became '\d+ 0 [23] 0'", "programs.md", "an entry in `gc.callbacks`"
     ),
     Documented(("lengths_of_memory",), "stdout", "collect/", "programs.md", "profkit's objects in counts and lists"),
     Documented(("named_like_ours",), "stdout", "not mine", "programs.md", "is taken for that library"),

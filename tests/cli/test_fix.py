@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -46,7 +47,8 @@ print(f"{len(freed) > 20} {loss.item():.6f}")
 
 def fix(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "profkit", "fix", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    shell = {**os.environ, "PWD": str(cwd)}
+    return subprocess.run(command, cwd=cwd, env=shell, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +98,12 @@ def test_a_change_of_the_result_is_told_and_the_file_left_alone(tmp_path):
 
 @pytest.mark.slow
 def test_a_program_that_fails_has_nothing_to_fix(tmp_path):
-    (tmp_path / "train.py").write_text("import torch\ntorch.ones(2).sum()\nraise ValueError('no data')\n")
+    (tmp_path / "train.py").write_text(
+        "import os, torch\nopen(os.environ['PWD'] + '/left', 'w').close()\ntorch.ones(2).sum()\n"
+        "raise ValueError('no data')\n"
+    )
     found = fix("train.py", cwd=tmp_path)
+    assert not (tmp_path / "left").exists()
     assert found.returncode == 3
     assert found.stderr.endswith("profkit: the program itself ends with status 1: ValueError: no data\n")
     assert found.stdout == ""

@@ -14,8 +14,8 @@ import profkit
 from profkit.run.directory import DIAGNOSIS_FILE, REPORTS, RUN_FILE, SMALL_FILES, SNAPSHOT_FILE
 from tests.cli.test_bad_input import TRACE
 from tests.diagnosis.launch.test_launching import trace_of_rank
+from tests.forks import LONGEST_S
 
-LONGEST_S = 60
 """A command that waits for a pipe waits for ever."""
 NAME = "host_1.2.pt.trace.json"
 

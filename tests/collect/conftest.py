@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from profkit.collect.boundaries import cycles
 from profkit.collect.census.names import _UserModules
 from profkit.collect.machine.sampler import Sampler
 from profkit.collect.recorder.profiler import profile
@@ -65,6 +66,32 @@ def warnings_said(capfd: pytest.CaptureFixture[str]) -> Callable[[], str]:
 def watched_closely(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sampling thread samples much more often, and yields the CPU in between."""
     monkeypatch.setattr("profkit.collect.recorder.recorder.Sampler", functools.partial(Sampler, interval_s=0.001))
+
+
+class Clock:
+    """Moves only when a program advances it, whatever the machine does. The thread computes for no time."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def perf_counter_ns(self) -> int:
+        return self.now_ns
+
+    time_ns = perf_counter_ns
+
+    def thread_time_ns(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Times the steps, of which none waits for a CPU."""
+    clock = Clock()
+    for reader in ("recorder.recorder", "sessions.device_moments", "boundaries.choice", "boundaries.cycles"):
+        monkeypatch.setattr(f"profkit.collect.{reader}.time", clock)
+    for waits in ("count_crowded_ns", "count_crowded_ns_of_all"):
+        monkeypatch.setattr(cycles, waits, lambda: 0)
+    return clock
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ import sys
 import threading
 
 from profkit.core.telling import Teller
+from tests.forks import LONGEST_S
 
 
 class Lines(io.StringIO):
@@ -29,7 +30,7 @@ def test_the_last_place_is_told_again_and_again(monkeypatch):
     teller.at("one")
     teller.at("cat-in-loop, 2 of 3")
     with teller:
-        assert lines.has_enough.wait(60)
+        assert lines.has_enough.wait(LONGEST_S)
     told = lines.getvalue().splitlines()
     assert len(told) >= 2
     assert all(line.startswith("profkit: verify: cat-in-loop, 2 of 3, ") for line in told)

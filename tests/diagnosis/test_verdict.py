@@ -295,6 +295,13 @@ def test_no_fault_is_found_only_if_all_that_takes_a_twentieth_is_explained(place
     assert verdict.text == f"{text} ({does}); 4 steps of 10.0 ms"
 
 
+@pytest.mark.parametrize(("bound", "named"), [(0.1, 9), (0.3, 41), (0.6, 41)])
+def test_a_place_that_others_mostly_hide_is_named_only_if_no_other_is_left(bound: float, named: int) -> None:
+    hidden = replace(costly(0.6, False), bound=bound)
+    assert f"is at model.py:{named} (" in conclude(replace(diagnosis(), costliest=(hidden, costly(0.2, False, 9)))).text
+    assert "is at model.py:41 (" in conclude(replace(diagnosis(), costliest=(hidden,))).text
+
+
 def test_of_a_place_that_is_not_explained_the_verdict_names_what_keeps_it_from_that():
     launching = Doing(Activity.LAUNCHING, 0.2, "aten::add", 300)
     place = costly(0.6, False)

@@ -13,7 +13,7 @@ from typing import Any
 
 from profkit.diagnosis.catalogue import Scenario
 from tests.end_to_end.recording import RUN
-from tests.forks import Ended, Forks
+from tests.forks import LONGEST_S, Ended, Forks
 from tests.recordings import NO_FILES, Files, Kept, Recordings
 
 _RECORDING = "tests.end_to_end.recording"
@@ -79,7 +79,9 @@ def diagnose(*arguments: str, directory: Path) -> Outcome:
     output = directory / RUN
     command = [sys.executable, "-m", "profkit", "diagnose", "--output", str(output), *arguments]
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}  # tests run side by side
-    result = subprocess.run(command, cwd=directory, env=alone, capture_output=True, text=True, check=False, timeout=300)
+    result = subprocess.run(
+        command, cwd=directory, env=alone, capture_output=True, text=True, check=False, timeout=LONGEST_S
+    )
     return _outcome(result, output)
 
 

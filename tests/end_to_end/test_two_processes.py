@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forks import LONGEST_S
+
 TRAINING = """
 import sys
 from datetime import timedelta
@@ -18,7 +20,7 @@ import torch
 from torch import distributed, nn
 
 rank, meeting = int(sys.argv[1]), sys.argv[2]
-distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2, timeout=timedelta(seconds=60))
+distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2, timeout=timedelta(seconds=300))
 torch.manual_seed(rank)
 network = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1))
 model = nn.parallel.DistributedDataParallel(network)
@@ -52,7 +54,7 @@ def run(program: Path, *before: str) -> tuple[list[str], list[str]]:
             ranks.append(process)
             stack.callback(process.wait)
             stack.callback(process.kill)
-        outcomes = [process.communicate(timeout=120) for process in ranks]
+        outcomes = [process.communicate(timeout=LONGEST_S) for process in ranks]
         assert [process.returncode for process in ranks] == [0, 0], outcomes
     return [out for out, _ in outcomes], [err for _, err in outcomes]
 

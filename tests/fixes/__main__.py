@@ -1,9 +1,9 @@
 """``python -m tests.fixes [FOLDER…]``: fix each program with a known fix by `fix --all`, and print how far that comes.
 
 Without a folder the scenarios that run here are fixed. A folder holds programs as ``NAME/fault.py`` and
-``NAME/fix.py``. With ``--labelled`` each of the ordinary programs is tried on the rule of its fault alone, and says in
-how many a change was offered and held. A program takes minutes: ``--only`` chooses some, and each row is printed as
-soon as it is known.
+``NAME/fix.py``, or as packages ``NAME/fault`` and ``NAME/fix``. With ``--labelled`` each of the ordinary programs is
+tried on the rule of its fault alone, and says in how many a change was offered and held. A program takes minutes:
+``--only`` chooses some, and each row is printed as soon as it is known.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Programs with a known fix: the scenarios that run here, and folders with ``fault.py`` and ``fix.py``."""
+"""Programs with a known fix: the scenarios that run here, and folders with a fault and its fix."""
 
 from __future__ import annotations
 
 import ast
 import re
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,16 +34,33 @@ class Case:
 
     name: str
     program: str
-    text: str
+    """A file, or a package that ``-m`` runs."""
+    text: str = ""
     fixed: str = ""
     fixed_text: str = ""
     rule: str = ""
     """The only one whose changes are tried, if not all. Of such a program no fix needs to be known."""
     is_of_memory: bool = False
     """Whether the known fix saves memory, not time."""
+    files: Path | None = None
+    """The folder that holds both, in place of the texts."""
+
+    @property
+    def is_module(self) -> bool:
+        return not self.program.endswith(".py")
+
+    @property
+    def known_text(self) -> str | None:
+        """The text of the known fix; None of a package, which has several."""
+        if self.files is None:
+            return self.fixed_text
+        return None if self.is_module else (self.files / self.fixed).read_text(encoding="utf-8")
 
     def lay_out(self, folder: Path) -> Path:
         """Write the program's files, and return the one that is to be fixed."""
+        if self.files is not None:
+            shutil.copytree(self.files, folder, ignore=shutil.ignore_patterns("__pycache__"))
+            return folder / self.program
         folder.mkdir(parents=True)
         (folder / self.program).write_text(self.text, encoding="utf-8")
         if self.fixed:
@@ -84,11 +102,12 @@ def labelled() -> list[Case]:
 
 
 def programs(folder: Path) -> list[Case]:
-    """The programs of a folder: each in a folder of its own, as ``fault.py`` and ``fix.py``."""
+    """The programs of a folder: each in a folder of its own, as ``fault.py`` and ``fix.py`` with the modules that they
+    import, or as the packages ``fault`` and ``fix``."""
+    mains = (("fault.py", "fix.py"), ("fault/__main__.py", "fix/__main__.py"))
     return [
-        Case(
-            fault.parent.name, "fault.py", fault.read_text(encoding="utf-8"), "fix.py", fix.read_text(encoding="utf-8")
-        )
-        for fault in sorted(folder.glob("*/fault.py"))
-        if (fix := fault.with_name("fix.py")).exists()
+        Case(one.name, fault.partition("/")[0], fixed=fix.partition("/")[0], files=one)
+        for one in sorted(folder.iterdir())
+        for fault, fix in mains
+        if (one / fault).exists() and (one / fix).exists()
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from profkit.core.errors import ProfkitError
 from profkit.diagnosis.fixing.diagnosing import diagnose_copy
+from profkit.diagnosis.fixing.patches import unified_diff
 from profkit.diagnosis.fixing.proving import ALTERED, HELD, REFUSED, Fixes, Gain, Limits, gain_of, prove_fixes
 from profkit.diagnosis.fixing.rounds import prove_all
 from profkit.diagnosis.fixing.trees import Tree
@@ -29,7 +30,8 @@ class Row:
     """What became of a case. ``won`` and ``possible`` are shares of what was there before, of what `fix --all` made and
     of the known fix: of the time, or, as ``measure`` says, of the memory or of the backward nodes that are kept alive.
     None if that was not measured. ``over`` is by how much more is left than with the known fix, with the interval.
-    ``verdicts`` are rule, verdict and reason of each finding."""
+    ``verdicts`` are rule, verdict and reason of each finding, ``patch`` what held, to be read as the program's author
+    would."""
 
     name: str
     verdicts: tuple[tuple[str, str, str], ...] = ()
@@ -38,6 +40,7 @@ class Row:
     failure: str = ""
     measure: str = TIME
     over: tuple[float, float, float] | None = None
+    patch: str = ""
 
     @property
     def tried(self) -> int:
@@ -65,11 +68,13 @@ def judge(case: Case, work: Path, pairs: int, most_s: float, unsafe: bool) -> Ro
     folder, stages = work / case.name, work / f"{case.name}-stage"
     case.lay_out(folder)
     stages.mkdir()
-    stage = Stage(Tree(folder.resolve(), folder.resolve()), Program(case.program), stages.resolve())
+    stage = Stage(
+        Tree(folder.resolve(), folder.resolve()), Program(case.program, is_module=case.is_module), stages.resolve()
+    )
     try:
-        fixes = _fix(stage, case.rule, Limits(most_s, unsafe))
+        fixes = _fix(stage, case.rule, Limits(most_s, unsafe, small=False))
         told = tuple((one.finding.rule, one.verdict, one.reason) for one in fixes.trials)
-        row = Row(case.name, told)
+        row = Row(case.name, told, patch=unified_diff(fixes.root, fixes.after).decode("utf-8", "replace"))
         return _measured(row, stage, case, fixes.after, pairs, most_s) if case.fixed else row
     except ProfkitError as error:
         return Row(case.name, failure=str(error))
@@ -104,8 +109,8 @@ def _measured(row: Row, stage: Stage, case: Case, after: Mapping[Path, bytes], p
 
 def is_known(case: Case, after: Mapping[Path, bytes]) -> bool:
     """Whether the changes made the very program with the known fix, but for comments and the name of the variant."""
-    changed = after.get(Path(case.program))
-    return changed is not None and len(after) == 1 and _tree(changed.decode()) == _tree(case.fixed_text)
+    changed, known = after.get(Path(case.program)), case.known_text
+    return changed is not None and known is not None and len(after) == 1 and _tree(changed.decode()) == _tree(known)
 
 
 def _tree(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from profkit.core.units import format_share
-from profkit.diagnosis.fixing.proving import HELD, REFUSED
+from profkit.diagnosis.fixing.proving import HELD, REFUSED, UNDECIDED
 from tests.fixes.judging import Row
 
 HEAD = (
@@ -45,6 +45,7 @@ def figures(rows: Sequence[Row]) -> str:
     """How many findings have a change, how many changes hold, and how much of the possible time is won."""
     verdicts = [verdict for row in rows for _, verdict, _ in row.verdicts]
     tried = [verdict for verdict in verdicts if verdict != REFUSED]
+    open_ = tried.count(UNDECIDED)
     reached = [row.reached for row in rows if row.reached is not None]
     close = sum(row.is_close for row in rows)
     possible = sum(row.possible or 0.0 for row in rows if row.reached is not None)
@@ -53,7 +54,7 @@ def figures(rows: Sequence[Row]) -> str:
         (
             f"findings with a change: {_of(len(tried), len(verdicts))}",
             f"programs with a change: {_of(sum(row.tried > 0 for row in rows), len(rows))}",
-            f"changes that hold: {_of(tried.count(HELD), len(tried))}",
+            f"changes that hold: {_of(tried.count(HELD), len(tried) - open_)}, not enough time to tell: {open_}",
             f"programs a change brings within a tenth of their known fix: {_of(close, len(rows))}",
             f"programs that reach nine tenths of the possible: {_of(sum(one >= 0.9 for one in reached), len(reached))}",
             f"of the possible time won: {format_share(won / possible) if possible else 'not measured'}",

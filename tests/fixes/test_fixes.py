@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from profkit.diagnosis.fixing.proving import HELD, NO_GAIN, REFUSED, Gain
+from profkit.diagnosis.fixing.proving import HELD, NO_GAIN, REFUSED, UNDECIDED, Gain
 from profkit.diagnosis.verify import Share
 from tests.fixes.cases import MARK, labelled, programs, scenarios
 from tests.fixes.judging import MEMORY, NODES, Row, is_known, with_memory
@@ -16,15 +16,16 @@ ROWS = (
     Row("b", (("x", NO_GAIN, "noise"),), won=0.0, possible=0.3, over=(0.43, 0.4, 0.46)),
     Row("c", (), won=0.0, possible=0.01, over=(0.01, -0.02, 0.03)),
     Row("d", failure="it fails"),
+    Row("e", (("x", UNDECIDED, "too long"),)),
 )
 
 
 def test_each_figure_counts_what_it_says():
     assert figures(ROWS).splitlines() == [
-        "findings with a change: 2 of 3 (67 %)",
-        "programs with a change: 2 of 4 (50 %)",
-        "changes that hold: 1 of 2 (50 %)",
-        "programs a change brings within a tenth of their known fix: 1 of 4 (25 %)",
+        "findings with a change: 3 of 4 (75 %)",
+        "programs with a change: 3 of 5 (60 %)",
+        "changes that hold: 1 of 2 (50 %), not enough time to tell: 1",
+        "programs a change brings within a tenth of their known fix: 1 of 5 (20 %)",
         "programs that reach nine tenths of the possible: 1 of 2 (50 %)",
         "of the possible time won: 56 %",
     ]
@@ -35,7 +36,7 @@ def test_a_row_says_what_was_won_and_what_did_not_hold():
     assert render(ROWS[0]) == "| a | 2 | 1 | 1 | time | 45 % | 50 % | 90 % | 1.10 (1.08 to 1.12) |"
     assert render(ROWS[2]).endswith("| - | 1.01 (0.98 to 1.03) |")
     assert render(ROWS[3]) == "| d | it fails | | | | | | | |"
-    assert reasons(ROWS) == ["a: y: refused: no", "b: x: no gain shown: noise"]
+    assert reasons(ROWS) == ["a: y: refused: no", "b: x: no gain shown: noise", f"e: x: {UNDECIDED}: too long"]
 
 
 def gain(before: float, after: float, nodes: tuple[int, int], frees: bool = False) -> Gain:
@@ -77,9 +78,19 @@ def test_a_folder_of_programs_is_read(tmp_path):
     (tmp_path / "one" / "fault.py").write_text("print(1)\n")
     assert programs(tmp_path) == []
     (tmp_path / "one" / "fix.py").write_text("print(2)\n")
-    (case,) = programs(tmp_path)
-    assert case.lay_out(tmp_path / "work" / "one") == tmp_path / "work" / "one" / "fault.py"
+    (tmp_path / "one" / "data.py").write_text("SIZE = 3\n")
+    for name in ("fault", "fix"):
+        (tmp_path / "two" / name).mkdir(parents=True)
+        (tmp_path / "two" / name / "__main__.py").write_text("print(3)\n")
+    script, package = programs(tmp_path)
+    assert script.lay_out(tmp_path / "work" / "one") == tmp_path / "work" / "one" / "fault.py"
     assert (tmp_path / "work" / "one" / "fix.py").read_text() == "print(2)\n"
+    assert (tmp_path / "work" / "one" / "data.py").exists()
+    assert not script.is_module
+    assert (package.program, package.fixed, package.is_module) == ("fault", "fix", True)
+    assert is_known(script, {Path("fault.py"): b"print(2)  # as known\n"})
+    assert not is_known(script, {Path("fault.py"): b"print(3)\n"})
+    assert not is_known(package, {Path("fault/__main__.py"): b"print(3)\n"})
 
 
 def test_an_ordinary_program_is_tried_on_the_rule_of_its_fault_and_does_not_name_it(tmp_path):

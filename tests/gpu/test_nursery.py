@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forks import LONGEST_S
 from tests.gpu.children import Child
 from tests.gpu.nursery import Nursery
 from tests.gpu.rows import PartFailed
@@ -45,7 +46,7 @@ def nursery(tmp_path_factory) -> Iterator[Nursery]:
 def test_a_fork_runs_its_module_as_a_program_of_its_own_with_pytorch_imported(nursery):
     for number in (1, 2):
         forked = nursery.start("waiting", ["a", str(number)])
-        out, err = forked.communicate("go\n", timeout=60)
+        out, err = forked.communicate("go\n", timeout=LONGEST_S)
         assert out == f"__main__ ['a', '{number}'] True False True go\n"
         assert (err, forked.returncode) == ("noise\n", 0)
 
@@ -56,8 +57,8 @@ def test_forks_live_side_by_side_and_end_when_they_are_asked_to(nursery):
     with pytest.raises(subprocess.TimeoutExpired):
         second.wait(0.0)
     second.kill()
-    assert second.wait(60) == -signal.SIGKILL
-    assert first.communicate("go\n", timeout=60)[1] == "noise\n"
+    assert second.wait(LONGEST_S) == -signal.SIGKILL
+    assert first.communicate("go\n", timeout=LONGEST_S)[1] == "noise\n"
     second.kill()  # it is gone, and nobody else is hit
     second.communicate()
 
@@ -66,7 +67,7 @@ def test_a_fork_can_be_stopped_with_its_children(nursery):
     forked = nursery.start("waiting", [])
     os.killpg(forked.pid, signal.SIGSTOP)
     os.killpg(forked.pid, signal.SIGCONT)
-    assert forked.communicate("many\n", timeout=60)[0].startswith("xxx")
+    assert forked.communicate("many\n", timeout=LONGEST_S)[0].startswith("xxx")
 
 
 @pytest.mark.parametrize(("asked", "reason"), [("", None), ("fail", "it: ValueError: no data")])

@@ -25,6 +25,7 @@ from profkit.integrations.tensorboard.runs import Runs, program_of, report_addre
 from profkit.integrations.tensorboard.tab import ProfkitTab
 from profkit.report.files import write_reports
 from profkit.report.json import render_json
+from tests.forks import LONGEST_S
 
 FINDING = Finding(
     "cat-in-loop", Kind.FAULT, Severity.HIGH, "It grows.", 1, 0.9, "Do not.", saving=Saving(4_000_000, 0.4, 0.3, 0.5)
@@ -272,9 +273,9 @@ def test_tensorboard_shows_runs_and_reports_in_a_browser_without_the_internet(lo
         page.on("request", lambda request: asked.append(request.url))
         page.goto(f"{address}#profkit")
         tab = page.frame_locator("iframe")
-        tab.get_by_role("button", name="train/1").click(timeout=60_000)
+        tab.get_by_role("button", name="train/1").click(timeout=1000 * LONGEST_S)
         report = tab.frame_locator("iframe")
-        assert "cat-in-loop" in report.locator("h1").inner_text(timeout=60_000)
+        assert "cat-in-loop" in report.locator("h1").inner_text(timeout=1000 * LONGEST_S)
         assert tab.locator("tbody tr").count() == 3
         assert tab.locator("tbody script").count() == 0
         assert [url for url in asked if not url.startswith((address, "data:", "blob:", "about:"))] == []
@@ -372,7 +373,7 @@ def test_two_runs_are_compared_in_the_tab_on_small_and_large_screens(tmp_path: P
         page.goto(f"{address}#profkit")
         tab = page.frame_locator("iframe")
         compare = tab.get_by_role("button", name="Compare the two chosen runs")
-        compare.wait_for(timeout=60_000)
+        compare.wait_for(timeout=1000 * LONGEST_S)
         assert compare.is_disabled()
         for variant in ("pitfall", "fix"):
             tab.get_by_label(f"choose {variant}").check()
@@ -381,5 +382,7 @@ def test_two_runs_are_compared_in_the_tab_on_small_and_large_screens(tmp_path: P
         assert tab.locator("body").evaluate("body => getComputedStyle(body).backgroundColor") == "rgb(22, 24, 27)"
         compare.click()
         compared = tab.frame_locator("iframe").locator("h1")
-        assert compared.inner_text(timeout=60_000).startswith("Better: a step takes 4.11 ms instead of 57.1 ms")
+        assert compared.inner_text(timeout=1000 * LONGEST_S).startswith(
+            "Better: a step takes 4.11 ms instead of 57.1 ms"
+        )
         browser.close()

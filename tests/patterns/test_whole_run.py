@@ -25,7 +25,8 @@ ACT = Place(CallSite("train.py", 19, "rollout"), loop=18, without_gradients=True
 AVERAGE = Place(CallSite("train.py", 44, "main"), loop=42, trains=True, without_gradients=True)
 SAVE = Place(CallSite("train.py", 47, "main"), loop=39)
 BUILD = Place(CallSite("train.py", 30, "main"))
-PLACES = (MAIN, EPOCH, STEP, OWN_PYTHON, READ, PARSE, EVALUATE, SCORE, SAVE, BUILD, ROLL_OUT, ACT, AVERAGE)
+CLEAN = Place(CallSite("train.py", 48, "main", "freed = gc.collect()"), loop=39)
+PLACES = (MAIN, EPOCH, STEP, OWN_PYTHON, READ, PARSE, EVALUATE, SCORE, SAVE, BUILD, ROLL_OUT, ACT, AVERAGE, CLEAN)
 
 
 def stack(activity, places, time_s, first_s, last_s, visits=1):
@@ -74,6 +75,9 @@ TRAINING = (
         (stack(StackActivity.COMPILING, [STEP], 1, 2, 3), phases.COMPILING),
         (stack(StackActivity.LOGGING, [STEP], 1, 3, 17), phases.LOGGING),
         (stack(StackActivity.LOADING, [BUILD], 1, 1, 2), phases.LOADING),
+        (stack(StackActivity.EVALUATING, [EPOCH], 1, 5, 12), phases.EVALUATION),
+        (stack(StackActivity.COLLECTING, [STEP], 1, 3, 17), phases.COLLECTING),
+        (stack(StackActivity.COLLECTING, [CLEAN], 1, 5, 12), phases.BETWEEN),
         (stack(StackActivity.PROFKIT, [STEP], 1, 5, 6), phases.PROFKIT),
     ],
 )
@@ -97,6 +101,23 @@ def test_without_steps_the_programs_code_is_told_as_such():
 def test_a_program_that_only_calls_a_model_steps_by_it():
     calling = stack(StackActivity.FORWARD, [EPOCH], 5, 2, 17)
     assert labels(run(calling))[phases.STEPS] == 5
+
+
+FIT = Place(CallSite("fit.py", 9, "main", "trainer.train()"))
+
+
+@pytest.mark.parametrize(
+    ("activity", "expected"), [(StackActivity.OTHER, phases.STEPS), (StackActivity.DATA, phases.DATA)]
+)
+def test_what_a_library_s_own_loop_does_between_its_passes_belongs_to_the_steps(activity, expected):
+    def at(activity, time_s):
+        return StackTime(activity.value, (0,), time_s * S, 0, 2 * S, 17 * S, 9, 1)
+
+    callback = StackTime(StackActivity.OTHER.value, (0, 1), S, 0, 5 * S, 12 * S, 9, 1)
+    account = RunAccount(
+        9 * S, 10 * S, 30 * S, (FIT, READ), (at(StackActivity.BACKWARD, 4), at(activity, 2), callback), S
+    )
+    assert label_stacks(account) == [phases.STEPS, expected, phases.BETWEEN]
 
 
 def test_a_program_that_only_evaluates_steps_by_its_evaluation():

@@ -623,3 +623,38 @@ def autoencoder(latent: int = 32) -> Write:
         torch.save({"epoch": 0, "precision": 0.0, "state_dict": state}, folder / "best.tar")
 
     return write
+
+
+def visits(file: str, users: int, items: int, longest: int = 60) -> Write:
+    """SASRec's histories: a line for each user and item, in the order of the visits."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(0)
+        lines = []
+        for user in range(1, users + 1):
+            seen = random.integers(1, items + 1, random.integers(10, longest))
+            lines += [f"{user} {item}\n" for item in seen.tolist()]
+        (folder / file).write_text("".join(lines))
+
+    return write
+
+
+def bodies(train: int, other: int, count: int = 5, frames: int = 49) -> Write:
+    """Charged bodies as EGNN simulates them: places, speeds, the signs of pairs, and charges."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(0)
+        for split, number in (("train", train), ("valid", other), ("test", other)):
+            speeds = random.normal(0, 0.3, (number, frames, 3, count)).cumsum(axis=1) * 0.1
+            charges = random.choice([-1.0, 1.0], (number, count, 1))
+            for name, values in {
+                "loc": speeds.cumsum(axis=1) * 0.1 + random.normal(0, 1, (number, 1, 3, count)),
+                "vel": speeds,
+                "edges": charges @ charges.transpose(0, 2, 1),
+                "charges": charges,
+            }.items():
+                np.save(folder / f"{name}_{split}_charged5_initvel1small.npy", values)
+
+    return write

@@ -1253,6 +1253,135 @@ _VARIED = (
     ),
 )
 
+_REPLAY = (
+    "{name: np.random.randn(100000, width) for name, width in (('observations', 11), ('actions', 3), "
+    "('next_observations', 11), ('rewards', 1), ('terminals', 1))}"
+)
+_FIELDS = (
+    Program(
+        "sasrec",
+        "pmixer/SASRec.pytorch",
+        "python/main.py",
+        ("--dataset=visits", "--train_dir=out", "--device=cpu", "--maxlen=50", "--num_epochs=20"),
+        parts=("python/main.py", "python/model.py", "python/utils.py"),
+        data={"python/data": data.visits("visits.txt", 300, 600)},
+        edits=(SEEDS,),
+        differs="three processes draw the batches, and the fastest one's comes first",
+    ),
+    Program(
+        "graphsage",
+        "williamleif/graphsage-simple",
+        "drivers/graphsage_train.py",
+        parts=("graphsage",),
+        edits=((r"_sample\(to_neigh,", "_sample(sorted(to_neigh),", "graphsage/aggregators.py"),),
+    ),
+    Program(
+        "td3-bc",
+        "sfujim/TD3_BC",
+        "main.py",
+        ("--max_timesteps=600", "--eval_freq=1000000"),
+        parts=("main.py", "TD3_BC.py", "utils.py"),
+        edits=(
+            (r"(?m)^import gym$", "from types import SimpleNamespace as Box"),
+            (r"(?m)^import d4rl$", ""),
+            (r"gym\.make\(args\.env\)", "None"),
+            (r"(?m)^\tenv\.seed\(args\.seed\)$", ""),
+            (r"(?m)^\tenv\.action_space\.seed\(args\.seed\)$", ""),
+            (r"env\.observation_space\.shape\[0\]", "11"),
+            (r"env\.action_space\.shape\[0\]", "3"),
+            (r"float\(env\.action_space\.high\[0\]\)", "1.0"),
+            (r"d4rl\.qlearning_dataset\(env\)", _REPLAY),
+        ),
+    ),
+    Program(
+        "diffwave",
+        "lmnt-com/diffwave",
+        "drivers/diffwave_train.py",
+        directory="src",
+        parts=("src/diffwave",),
+        edits=((r"import torchaudio", "torchaudio = None", "src/diffwave/dataset.py"),),
+        needs=("tqdm", "tensorboard"),
+    ),
+    Program(
+        "egnn",
+        "vgsatorras/egnn",
+        "main_nbody.py",
+        ("--epochs=6", "--outf=logs"),
+        parts=(
+            "main_nbody.py",
+            "models/gcl.py",
+            "n_body_system/__init__.py",
+            "n_body_system/model.py",
+            "n_body_system/dataset_nbody.py",
+        ),
+        data={"n_body_system/dataset": data.bodies(2000, 300)},
+        edits=((r"(?m)^import torch *$", "import torch; torch.manual_seed(0)"),),
+    ),
+    Program(
+        "informer",
+        "zhouhaoyi/Informer2020",
+        "main_informer.py",
+        (
+            *"--model=informer --data=ETTh1 --root_path=data/ett/ --train_epochs=1 --itr=1 --d_model=128".split(),
+            *"--d_ff=256 --seq_len=96 --label_len=48 --pred_len=24".split(),
+        ),
+        parts=("main_informer.py", "data", "exp", "models", "utils"),
+        data={"data/ett": data.csv_series("ETTh1.csv", 4000)},
+        edits=(
+            SEEDS,
+            (r"np\.Inf", "np.inf", "utils/tools.py"),
+            (r"12\*30\*24, 12\*30\*24\+4\*30\*24, 12\*30\*24\+8\*30\*24", "1200, 1600, 2000", "data/data_loader.py"),
+            (
+                r"12\*30\*24 - self\.seq_len, 12\*30\*24\+4\*30\*24 - self\.seq_len",
+                "1200 - self.seq_len, 1600 - self.seq_len",
+                "data/data_loader.py",
+            ),
+        ),
+        needs=("pandas",),
+    ),
+    Program(
+        "raft",
+        "princeton-vl/RAFT",
+        "demo.py",
+        ("--path=frames", "--small"),
+        parts=("demo.py", "core"),
+        data={"frames": data.pictures("a", count=9, size=192)},
+        edits=(
+            (r"(?m)^import torch *$", "import torch; torch.manual_seed(0)"),
+            (r"import cv2", "cv2 = None"),
+            (r"DEVICE = 'cuda'", "DEVICE = 'cpu'"),
+            (r"model\.load_state_dict\(torch\.load\(args\.model\)\)", "pass"),
+            (r"os\.path\.join\(args\.path, '\*\.jpg'\)", "os.path.join(args.path, 'a', '*.jpg')"),
+            (r"cv2\.imshow.*", "print(img_flo.shape, int(img_flo.sum()))"),
+            (r"cv2\.waitKey\(\)", "pass"),
+        ),
+        needs=("scipy", "PIL"),
+    ),
+    Program(
+        "dlrm",
+        "facebookresearch/dlrm",
+        "dlrm_s_pytorch.py",
+        (
+            *"--arch-sparse-feature-size=16 --arch-mlp-bot=13-64-16 --arch-mlp-top=128-64-1".split(),
+            "--arch-embedding-size=10000-20000-5000-8000-3000-1000-500-12000",
+            *"--mini-batch-size=64 --num-batches=120 --num-indices-per-lookup=10 --print-freq=40".split(),
+            *"--print-time --nepochs=2".split(),
+        ),
+        parts=(
+            "dlrm_s_pytorch.py",
+            "dlrm_data_pytorch.py",
+            "data_utils.py",
+            "data_loader_terabyte.py",
+            "extend_distributed.py",
+            "mlperf_logger.py",
+            "optim",
+            "tricks",
+        ),
+        edits=((r"(?m)^import torch\n", "import torch; torch.manual_seed(0)\n"),),
+        needs=("sklearn", "tqdm", "tensorboard"),
+    ),
+)
+
 PROGRAMS = (
     *_EXAMPLES,
     *_LANGUAGE,
@@ -1266,6 +1395,7 @@ PROGRAMS = (
     *_NUMBERS,
     *_FURTHER,
     *_VARIED,
+    *_FIELDS,
 )
 
 

@@ -26,13 +26,13 @@ from profkit.core.errors import UnreadableInput, UsageError
 from profkit.diagnosis.pipeline import diagnose_path
 from profkit.report.files import write_reports
 from profkit.report.tensorboard.copies import PREPARED_FOLDER
+from tests.forks import LONGEST_S
 from tests.report.gpu_trace import OVERVIEW_US, gpu_trace
 
 RECORDED = Path(__file__).parents[2] / "traces/recorded/nvidia-h100-80gb-hbm3/dataloader-in-main-process/pitfall"
 BREAKS = {"cat": "cpu_op", "name": "ProfilerStep#x", "pid": 1, "tid": 1, "ts": 1.0, "dur": 5.0, "args": {}}
 """A step without a number."""
 PROGRAM = "from profkit.cli.tensorboard import command; command()"
-DEADLINE_S = 120
 
 
 def write_trace(folder: Path) -> None:
@@ -68,13 +68,13 @@ class Server:
         self.lines.put("")
 
     def _announced(self) -> str:
-        while line := self.lines.get(timeout=DEADLINE_S):
+        while line := self.lines.get(timeout=LONGEST_S):
             if found := re.match(r"profkit: (http://127\.0\.0\.1:\d+)/#pytorch_profiler ", line):
                 return found.group(1)
         raise AssertionError("the server ended before it served")
 
     def fetch(self, path: str) -> tuple[bytes, dict[str, str]]:
-        with urllib.request.urlopen(f"{self.address}/{path}", timeout=DEADLINE_S) as answer:
+        with urllib.request.urlopen(f"{self.address}/{path}", timeout=LONGEST_S) as answer:
             return answer.read(), dict(answer.headers)
 
     def plugin(self, path: str) -> Any:
@@ -82,7 +82,7 @@ class Server:
 
     def wait_until_loaded(self) -> list[str]:
         """The runs, once none is loading any more. Meanwhile the process must stay alive."""
-        end = time.monotonic() + DEADLINE_S
+        end = time.monotonic() + LONGEST_S
         while time.monotonic() < end:
             answer = self.plugin("runs")
             if answer["runs"] and not answer["loading"]:
@@ -104,8 +104,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running.wait_until_loaded()
     yield running
     running.process.send_signal(signal.SIGTERM)
-    status = running.process.wait(DEADLINE_S)
-    running.reader.join(DEADLINE_S)
+    status = running.process.wait(LONGEST_S)
+    running.reader.join(LONGEST_S)
     assert status == 0
     printed = [line for line in running.printed if "odd" not in line]
     assert len(printed) == 2, "one line before the server starts, and one with its address"
@@ -119,7 +119,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def test_nothing_is_served_to_a_page_from_elsewhere(server: Server, path: str) -> None:
     asked = urllib.request.Request(f"{server.address}/{path}", headers={"Host": "attacker.example"})
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(asked, timeout=DEADLINE_S)
+        urllib.request.urlopen(asked, timeout=LONGEST_S)
     with refused.value as answer:
         assert answer.code == 403
         assert b"one" not in answer.read().replace(b"PROFKIT", b"")
@@ -180,18 +180,18 @@ def test_the_trace_view_and_the_memory_curves_need_no_internet(server: Server) -
         tab = page.frame_locator("iframe")
 
         def choose(view: str) -> None:
-            tab.locator(".MuiSelect-root").nth(1).click(timeout=60_000)
+            tab.locator(".MuiSelect-root").nth(1).click(timeout=1000 * LONGEST_S)
             tab.get_by_role("option", name=view).click()
 
         choose("Memory")
         curves = tab.locator("svg[aria-label*='Allocated'] polyline")
-        curves.first.wait_for(timeout=60_000)
+        curves.first.wait_for(timeout=1000 * LONGEST_S)
         assert curves.count() == 2
         choose("Trace")
         view = tab.frame_locator("iframe")
-        assert "vm_" in (view.locator("#told code").text_content(timeout=60_000) or "")
+        assert "vm_" in (view.locator("#told code").text_content(timeout=1000 * LONGEST_S) or "")
         timeline = view.frame_locator("iframe").locator("#timeline")
-        timeline.wait_for(timeout=60_000)
+        timeline.wait_for(timeout=1000 * LONGEST_S)
         assert timeline.get_by_text("device: kernels").count() > 0
         assert [url for url in asked if not url.startswith((server.address, "data:", "blob:", "about:"))] == []
         browser.close()
@@ -229,7 +229,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
             [sys.executable, "-c", program, tmp_path, "--port", port],
             capture_output=True,
             text=True,
-            timeout=DEADLINE_S,
+            timeout=LONGEST_S,
             check=True,
         )
     assert done.stdout == f"--port {port}: address already in use; --port 0 takes a free one\n"

@@ -209,7 +209,7 @@ def test_a_run_that_was_only_watched_tells_growth_and_its_line():
     assert found.location is not None
     assert found.location.line == 12
     assert found.severity is Severity.MEDIUM
-    assert "longer within the run's 780: those of the first quarter took 5." in found.message
+    assert "longer within 780 steps of the run: those of the first quarter took 5." in found.message
     assert 0.3 * 8_000 * MS < found.run_ns < 0.6 * 8_000 * MS
     assert found.evidence["steps_in_run"] == 780
 
@@ -225,6 +225,51 @@ def test_a_watched_run_whose_lines_all_get_longer_names_none():
 )
 def test_a_watched_run_of_equal_steps_or_of_a_few_sizes_does_not_grow(steps):
     assert run_through(steps, [4] * 8) == []
+
+
+LATE = [5.0] * 8 + EVEN
+SIZES = [5.0] * 10 + [10.0] * 3 + [20.0] * 3
+
+
+def test_growth_that_begins_late_is_told_with_its_beginning_and_priced_from_there_on():
+    (found,) = run_through(LATE, [4] * 16)
+    assert found.location is not None
+    assert found.location.line == 12
+    assert "steps of the run, from 7.50 s after its start on:" in found.message
+    assert "those before took 5.00 ms, the last ones 1" in found.message
+    assert found.severity is Severity.MEDIUM
+    (early,) = run_through(EVEN, [4] * 8)
+    assert found.run_ns == pytest.approx(early.run_ns, rel=0.25)
+
+
+@pytest.mark.parametrize("steps", [SIZES, [5.0] * 14 + [20.0] * 2, [5.0] * 8 + [20.0] * 8, EVEN[::-1] + [5.0] * 8])
+def test_a_late_jump_and_an_early_shrinking_are_no_late_growth(steps):
+    assert run_through(steps, [4] * 16) == []
+
+
+def behind_a_recording(step_ms: list[float], **more: Any) -> list[Suspicion]:
+    """80 steps of 10 ms were timed near the recording; the account knows all those behind it as well."""
+    columns, steps, until_ns = [{UPDATE: 100 * MS}], list[StepSpan](), 100 * MS
+    for took in step_ms:
+        for _ in range(10):
+            columns.append({UPDATE: int(400 * MS / took), SCORE: int(100 * MS * (took - 4) / took)})
+            until_ns += 100 * MS
+            steps.append(StepSpan(until_ns, round(100 / took), 100 * MS, int(took * MS), int(2 * took * MS)))
+    account = structs.replace(looked_at(columns), steps=tuple(steps))
+    return find(more.pop("later", np.full(80, 5.0)), account=account)
+
+
+def test_growth_long_after_the_recording_is_seen():
+    (found,) = behind_a_recording(LATE)
+    assert found.location is not None
+    assert found.location.line == 12
+    assert found.run_ns > 0
+    assert behind_a_recording([5.0] * 16) == []
+
+
+def test_growth_near_the_recording_counts_if_the_whole_run_shows_none():
+    (found,) = behind_a_recording([5.0] * 16, later=GROWING_MS)
+    assert "longer within 80 steps after the recording" in found.message
 
 
 def test_of_a_watched_run_too_few_steps_are_too_few():

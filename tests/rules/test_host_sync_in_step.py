@@ -197,6 +197,20 @@ def test_a_wait_that_drains_the_queue_is_worth_what_the_step_would_gain():
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.44, abs=0.005)
     assert "38.0 µs a step" in found.message
     assert "44 % shorter" in found.message
+    assert "For 37.0 µs of it the device works" in found.message
+
+
+@pytest.mark.parametrize(("worked_us", "idles"), [(18, True), (20, False)])
+def test_a_wait_behind_which_the_device_mostly_idles_is_told_as_such(worked_us: int, idles: bool) -> None:
+    """The host waits 38 µs, and the device works for the first of them."""
+    launch = [
+        op("aten::mul", 10, 4),
+        runtime("cudaLaunchKernel", 11, 2, correlation=1),
+        kernel("k", 20, worked_us, correlation=1),
+    ]
+    (found,) = find(facts_of(stepped([*launch, runtime("cudaDeviceSynchronize", 20, 38)])))
+    assert ("The device has nothing to do meanwhile" in found.message) == idles
+    assert (f"For {worked_us}.0 µs of it the device works" in found.message) != idles
 
 
 def test_a_wait_that_the_device_works_through_is_worth_nothing_and_is_named_all_the_same():

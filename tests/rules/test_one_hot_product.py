@@ -78,6 +78,32 @@ def test_vectors_that_may_be_for_something_else_are_silent(events):
     assert find(steps_of(*events)) == []
 
 
+def test_a_recurrent_layer_begins_with_such_a_product():
+    """Its first operator and the vectors go; the rest of the layer, 30 µs, stays."""
+    layer = tensor_op("gru", 54, 70, [8, 64, 4000], [1, 8, 32])
+    begins = tensor_op("linear", 56, 40, [64, 8, 4000], [96, 4000])
+    vectors = tensor_op("one_hot", 10, 20, [8, 64], [], concrete=["", "4000"])
+    facts = steps_of(vectors, layer, begins, tensor_op("linear", 100, 20, [8, 32], [96, 32]))
+    (found,) = find(facts)
+    assert "before the recurrent layer" in found.fix
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((60 - 4) / 200, abs=1e-3)
+
+
+def test_a_layer_of_one_operator_loses_the_part_of_its_inputs_weights():
+    """The input's weights are three times the state's."""
+    layer = tensor_op("lstm", 54, 70, [8, 64, 96], [])
+    whole = tensor_op("mkldnn_rnn_layer", 56, 60, [64, 8, 96], [128, 96], [128, 32])
+    vectors = tensor_op("one_hot", 10, 20, [8, 64], [], concrete=["", "96"])
+    facts = steps_of(vectors, layer, whole)
+    (found,) = find(facts)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((18 + 45) / 200, abs=1e-3)
+
+
+def test_a_layer_whose_operators_were_not_recorded_may_do_something_else():
+    vectors = tensor_op("one_hot", 10, 20, [8, 64], [], concrete=["", "4000"])
+    assert find(steps_of(vectors, tensor_op("gru", 54, 70, [8, 64, 4000], [1, 8, 32]))) == []
+
+
 def test_where_no_values_were_recorded_nothing_is_known():
     assert find(steps_of(tensor_op("one_hot", 10, 20, [512], []), TO, LINEAR)) == []
 

@@ -101,6 +101,22 @@ def test_a_whole_layer_that_repeats_another_is_named_with_it():
     assert "first at line 5" in found.message
 
 
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [("aten::mm", [30, 5, 6]), ("aten::view", [6, 5]), ("aten::item", [6, 5]), ("aten::mul_", [30, 5, 6])],
+)
+def test_a_layer_that_also_computes_something_else_however_short_is_not_named(name, named):
+    def part(at: float, is_located: bool) -> list[Json]:
+        events = two_layers(at, is_located)
+        for begun in (at, at + 100):
+            events = [one for one in events if (one["name"], one["ts"]) != ("aten::mul", begun + 40)]
+            events.append(op(name, begun + 40, 0.5))
+        return events
+
+    (found,) = find(facts_with(AGAIN, part))
+    assert lines(found) == named
+
+
 def test_what_the_next_step_makes_of_the_same_is_found_at_each_line():
     (found,) = find(facts_with(Recomputation(again=((3, 0), (4, 1)), each_step=(0, 1))))
     assert lines(found) == [30, 20]

@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
+from msgspec.structs import replace
 
 from profkit.findings.values import Kind, Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.step_time_outliers import step_time_outliers
 from profkit.run.directory import CallSite, Run
+from profkit.run.whole_run import RunAccount
 from tests.patterns.looks import (
     BATCH,
     BEGUN_NS,
@@ -209,6 +212,43 @@ def test_what_makes_slow_steps_slow_is_named_with_its_share_of_the_run():
     assert (
         "100 % of that passes at this line, in evaluation: 180 ms in each slow step, 42 % of the run." in found.message
     )
+    assert found.fix.startswith("Evaluate less often")
+
+
+def split(account: RunAccount, stack: int, into: int) -> RunAccount:
+    """The same, with the time of this stack at so many lines of its function in turn."""
+    first, place = len(account.places), account.places[account.stacks[stack].places[-1]]
+    lines = [structs.replace(place, site=replace(place.site, line=100 + at)) for at in range(into)]
+    way, seen = account.stacks[stack].places[:-1], account.stacks[stack]
+    stacks = [structs.replace(seen, places=(*way, first + at), time_ns=seen.time_ns // into) for at in range(into)]
+    columns = tuple(
+        tuple(
+            pair
+            for number, ns in column
+            for pair in (
+                [(len(account.stacks) + at, ns // into) for at in range(into)] if number == stack else [(number, ns)]
+            )
+        )
+        for column in account.columns
+    )
+    places = (*account.places, *lines)
+    return structs.replace(account, places=places, stacks=(*account.stacks, *stacks), columns=columns)
+
+
+@pytest.mark.parametrize(("into", "is_named"), [(2, True), (9, False)])
+def test_what_happened_at_many_lines_is_told_by_its_phase(into, is_named):
+    columns, later_ms = slow_steps(SCORE)
+    later = tuple(int(ms * MS) for ms in later_ms)
+    reference = (*BESIDE, *(int(ms * MS) for ms in with_slow()))
+    until_ns = BEGUN_NS + 100 * MS * len(columns)
+    run = Run(torch="2.13", reference_step_ns=reference, later_step_ns=later, timed_until_ns=until_ns)
+    account = split(looked_at(columns), SCORE, into)
+    (found,) = step_time_outliers.check(facts_of(recorded(*[100] * 4), run=run, account=account))
+    assert (
+        "By looks at the main thread that is: 100 % evaluation (such as train.py:10" in found.message
+    ) is not is_named
+    assert (found.run_ns > 0) is is_named
+    assert found.severity is Severity.LOW
     assert found.fix.startswith("Evaluate less often")
 
 

@@ -71,6 +71,23 @@ def find_sampled(shares: dict[tuple[int, ...], int], events: list[Json] | None =
     return list(unattributed_time.check(facts))
 
 
+@pytest.mark.parametrize(
+    ("text", "reported"), [("import pandas as pd", 0), ("from scipy import signal", 0), ("importance = weigh(x)", 1)]
+)
+def test_before_any_step_an_import_is_told_by_slow_start(text, reported):
+    beginning = [mark(0, 0, 1000), mark(1, 1000, 1000), op("aten::mm", 1100, 300)]
+    sites = (CallSite("train.py", 1, "<module>", text), CallSite("train.py", 2, "<module>", "y = x @ x"))
+    facts = facts_of(beginning, run=Run(torch="2.13"), callsites=sites)
+    assert len(list(unattributed_time.check(facts))) == reported
+
+
+def test_in_steps_an_import_is_a_line_like_any_other():
+    located = [step(0, 0, 2000), op("aten::mm", 0, 300), mark(0, 0, 320), mark(1, 320, 1680)]
+    sites = (CallSite("train.py", 1, "main", "y = x @ x"), CallSite("train.py", 2, "main", "import plugin"))
+    facts = facts_of(steps(before=located), run=Run(torch="2.13"), callsites=sites)
+    assert len(list(unattributed_time.check(facts))) == 1
+
+
 def test_samples_name_the_line_whatever_the_located_step_says():
     located = [step(0, 0, 2000), op("aten::mm", 0, 300), mark(2, 300, 1700)]
     (found,) = find_sampled({(0,): 8, (0, 1): 40}, steps(before=located))

@@ -8,6 +8,7 @@ import pytest
 
 from profkit.core.marks import CALL_MARK
 from profkit.findings.values import Kind, Severity
+from profkit.patterns.loops import independent_rounds
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.unbatched_calls import unbatched_calls
 from profkit.run.directory import CallSite, DataFlow, Run
@@ -34,6 +35,7 @@ def recording(
     calls: int = 8,
     shapes: list[Any] | None = None,
     within: tuple[str, ...] = (),
+    name: str = "aten::linear",
     **flow: Any,
 ) -> Any:
     """A located step and two measured ones of 200 µs: calls of 6 µs with 4 µs of Python after each. ``within`` are
@@ -48,9 +50,9 @@ def recording(
             if is_marked:
                 events += [mark(0, start - 1.4, 0.2), mark(1, start - 1, 8)]
                 events.append(annotation(f"{CALL_MARK}{turn}", start - 0.5, 7.2))
-            events.append(op("aten::linear", start, 6 - len(within), dims=given, types=LINEAR["types"]))
-            for k, name in enumerate(within):
-                events.append(op(name, start + 6 - len(within) + k, 1, concrete=["", "", "", "", "", "True"]))
+            events.append(op(name, start, 6 - len(within), dims=given, types=LINEAR["types"]))
+            for k, inner in enumerate(within):
+                events.append(op(inner, start + 6 - len(within) + k, 1, concrete=["", "", "", "", "", "True"]))
     run = None if takes is None else Run(flow=DataFlow(takes, **flow))
     return facts_of(events, callsites=(HEAD, call), run=run)
 
@@ -68,6 +70,33 @@ def test_the_saving_is_the_price_of_all_calls_but_one():
     """From the first operator to the last 76 µs, of which an eighth stays: no operator takes longer than a call."""
     facts = recording()
     assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(76 * 7 / 8 / 200, abs=2e-3)
+
+
+@pytest.mark.parametrize(("function", "share"), [("Tagger.forward", 0.475), ("Tagger.mask", 0.175)])
+def test_other_lines_of_the_function_are_part_of_the_price(function: str, share: float):
+    """Each round compares 4 µs, too: from the first operator to the last 150 µs, which become an eighth; or another
+    function does, and each product alone becomes an eighth."""
+    compare, events = CallSite("tags.py", 12, function, "masks.append(word != 0)"), list[Json]()
+    for i in range(3):
+        events.append(step(i, 300.0 * i, 300))
+        for turn in range(8):
+            start = 300.0 * i + 10 + 20 * turn
+            if i == 0:
+                events += [mark(0, start - 1.4, 0.2), mark(1, start - 1, 8), mark(2, start + 8, 8)]
+                events += [annotation(f"{CALL_MARK}{2 * turn + k}", start - 0.5 + 9 * k, 7) for k in range(2)]
+            events += [op("aten::linear", start, 6, **LINEAR), op("aten::ne", start + 10, 4, dims=[[4, 8]])]
+    takes = tuple(taken for turn in range(8) for taken in ((-10 - turn, -1, -2), (-10 - turn,)))
+    facts = facts_of(events, callsites=(HEAD, CALL, compare), run=Run(flow=DataFlow(takes)))
+    (found,) = find(facts)
+    assert found.count == 8
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(share, abs=0.04)
+
+
+def test_gradients_of_each_call_are_computed_at_once():
+    """`torch.autograd.grad` after each call: its results are added up, and no call needs them."""
+    facts = recording(within=("autograd::engine::evaluate_function: MulBackward0",))
+    assert "torch.func.grad" in find(facts)[0].fix
+    assert "torch.func.grad" not in find(recording(within=("aten::relu",)))[0].fix
 
 
 def test_a_recurrence_is_silent():
@@ -88,6 +117,15 @@ def test_two_chains_of_four_are_silent_and_four_of_two_are_reported_by_level():
     assert (
         found.message == "8 equal calls a step, each on 4 rows, could be 2: no more of them need to follow one another."
     )
+
+
+@pytest.mark.parametrize(
+    ("behind", "left"), [(16, 1), (4, 4)], ids=["each begins anew", "each needs the fourth before"]
+)
+def test_behind_the_calls_that_were_followed_chains_grow_as_before(behind: int, left: int):
+    followed = tuple((turn - behind if turn >= behind else -10 - turn, -1, -2) for turn in range(8))
+    (found,) = find(recording(followed, calls=16))
+    assert (found.evidence["calls"], found.evidence["calls_left"]) == (16, left)
 
 
 def test_calls_with_weights_of_their_own_are_another_fault():
@@ -157,12 +195,14 @@ def test_what_divides_by_a_mean_of_earlier_results_cannot_come_before_them(name:
     assert bool(find(facts_of(events, callsites=(HEAD, CALL), run=run))) is is_reported
 
 
-def test_weights_that_the_step_has_made_are_stacked():
-    """Between two calls an event-less one makes the weights of the next, as an inner optimisation does."""
+@pytest.mark.parametrize(("name", "has_weights"), [("aten::linear", True), ("aten::dot", False)])
+def test_weights_that_the_step_has_made_are_stacked(name: str, has_weights: bool):
+    """Between two calls an event-less one makes the weights of the next, as an inner optimisation does; or one of two
+    vectors, neither of which is weights."""
     takes = tuple(taken for turn in range(8) for taken in ((-1,), (-10, 2 * turn, 2 * turn)))
-    (found,) = find(recording(takes, unmarked=tuple(range(0, 16, 2))))
+    (found,) = find(recording(takes, name=name, unmarked=tuple(range(0, 16, 2))))
     assert found.evidence["calls_left"] == 1
-    assert "weights of its own" in found.fix
+    assert ("weights of its own" in found.fix) == has_weights
 
 
 def test_calls_on_tensors_of_different_shapes_are_silent():
@@ -262,3 +302,24 @@ def test_without_marked_lines_it_does_not_look():
     assert missing_needs(facts_of([step(0, 0, 100), op("aten::linear", 10, 5, **LINEAR)]), unbatched_calls.needs) == [
         Need.LINES
     ]
+
+
+def test_the_lines_of_a_loop_are_read_once_however_many_of_them_are_asked_about(monkeypatch) -> None:
+    """Ten lines of one loop, each of which runs eight times."""
+    lines = [CallSite("many.py", 7 + k, "forward", f"parts{k}.append(encoder{k}(word))") for k in range(10)]
+    head = CallSite("many.py", 6, "forward", "for word in words:")
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 1000.0 * i, 1000))
+        for turn in range(8):
+            at = 1000.0 * i + 120 * turn
+            events += [mark(0, at + 1, 1)] if i == 0 else []
+            for k in range(10):
+                events += [mark(1 + k, at + 4 + 10 * k, 8)] if i == 0 else []
+                events.append(op("aten::linear", at + 5 + 10 * k, 6, dims=LINEAR["dims"], types=LINEAR["types"]))
+    read = []
+    real = independent_rounds._statements
+    monkeypatch.setattr(independent_rounds, "_statements", lambda sites: read.append(0) or real(sites))
+    (found,) = find(facts_of(events, callsites=(head, *lines)))
+    assert found.evidence == {"calls": 8, "rows_per_call": 4, "calls_left": 1, "operators_per_call": 10}
+    assert len(read) == 2  # the lines of the body, and those of what it calls

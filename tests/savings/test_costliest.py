@@ -127,3 +127,22 @@ def test_a_causal_mask_halves_what_attention_needs_as_on_the_roofline():
     assert doing.of_peak == pytest.approx(roofline.points[0].of_possible)
     assert doing.of_peak == pytest.approx(139 / 350, abs=0.01)
     assert costliest_places(facts)[0].is_explained  # attention with nothing wrong reaches no more than that
+
+
+@pytest.mark.parametrize(
+    ("call", "activity", "name"),
+    [
+        ("cudaGraphLaunch", Activity.PRODUCTS, "ampere_sgemm_128x64_tn"),
+        ("cudaLaunchKernel", Activity.OPERATORS, "CompiledFunction"),
+    ],
+)
+def test_of_a_replayed_graph_its_kernels_tell_what_is_done(call: str, activity: Activity, name: str) -> None:
+    events = [
+        op("CompiledFunction", 10, 30),
+        runtime(call, 15, 10, correlation=1),
+        kernel("ampere_sgemm_128x64_tn", 50, 700, correlation=1),
+        kernel("triton_poi_fused_add_0", 750, 100, correlation=1),
+    ]
+    doing = costs(*events)[0].does[0]
+    assert (doing.activity, doing.name) == (activity, name)
+    assert doing.of_peak is None

@@ -61,6 +61,29 @@ def test_latest(model):
 def assign(model):
     with torch.inference_mode():
         return model(rows)
+
+for epoch in range(3):
+    for x in rows:
+        step(x)
+    model.eval()
+    with timer():
+        with torch.no_grad():
+            model(rows)
+    model.train()
+    with torch.no_grad():
+        model(rows)
+
+teacher.eval()
+for x in rows:
+    with torch.no_grad():
+        soft = teacher(x)
+    model(x).backward()
+
+def distil(x):
+    teacher.eval()
+    with torch.no_grad():
+        soft = teacher(x)
+    model(x).backward()
 """
 
 
@@ -90,6 +113,10 @@ def path(tmp_path):
         (45, Surroundings(evaluates=True)),
         (50, Surroundings(trains=True, without_gradients=True)),
         (54, Surroundings(without_gradients=True)),
+        (62, Surroundings(loop=56, evaluates=True)),
+        (65, Surroundings(loop=56, without_gradients=True)),
+        (70, Surroundings(loop=68, trains=True, without_gradients=True)),
+        (76, Surroundings(trains=True, without_gradients=True)),
         (1000, Surroundings()),
     ],
 )

@@ -64,8 +64,8 @@ _VERY_LONG = 3.0
 _FURTHEST = 3
 """A distance of more than so many mean ones counts as less: one long pause would make steps of a whole minute."""
 _SEARCHING = 0.005
-"""The most that all searches may take, in the time so far: each looks at all steps, in half a millisecond for a
-thousand."""
+"""The most CPU time that all searches may take, of the time so far: each looks at all steps, in half a millisecond for
+a thousand."""
 _OTHERS = 2.0
 """Steps this many times as long as the longest measured one do something else: the profiler only lengthens steps."""
 _TOGETHER = 30
@@ -167,11 +167,11 @@ class CycleWatch:
             self._usual_ns = usual_of(schedule.after_ns[-_TOGETHER:])
             self.found = self._find_others()
         if self.found is None and self._may_search:
-            begun_ns = time.perf_counter_ns()
+            begun_ns = time.thread_time_ns()
             after_ns = self._waits.left_out_of(schedule.after_ns)
             if after_ns[-1] > _LONG * (self._usual_ns or usual_of(after_ns)):
                 self.found = self._find_cycle(after_ns)
-            self._searched_ns += time.perf_counter_ns() - begun_ns
+            self._searched_ns += time.thread_time_ns() - begun_ns
         if not self.may_begin:
             self.found = None
         if self.found is not None:
@@ -197,10 +197,14 @@ class CycleWatch:
             long = _cycle_of(every, after_ns, faults, Extent.LONG_STEP)
             return long if long.share >= _MOST_OF_TIME and self._may_record(after_ns[-1], 2, is_all=False) else None
         several = find_distance(after_ns)
-        if several is None or self._waits.of_others_ns > _CROWDED * self._total_ns:
+        if several is None or self._waited_for_others:
             return None
         are_few = self._may_record(sum(after_ns) * several // len(after_ns), MEASURED + 1)
         return _cycle_of(several, after_ns, faults, Extent.IRREGULAR) if are_few else None
+
+    @property
+    def _waited_for_others(self) -> bool:
+        return self._waits.of_others_ns > _CROWDED * self._total_ns
 
     @property
     def _may_search(self) -> bool:
@@ -211,9 +215,10 @@ class CycleWatch:
         return (timed - self.plan.after) % _TOGETHER == 0
 
     def _find_others(self) -> Cycle | None:
-        """The steps as they are now, if they differ from the recorded ones."""
+        """The steps as they are now, if they differ from the recorded ones, and not because others have the CPUs."""
         longest_ns = max(self._schedule.measured_step_ns, default=0)
-        if not median(self._schedule.after_ns[-_TOGETHER:]) > _OTHERS * longest_ns > 0:
+        ran_ns = self._waits.left_out_of(self._schedule.after_ns)[-_TOGETHER:]
+        if not median(ran_ns) > _OTHERS * longest_ns > 0 or self._waited_for_others:
             return None
         took_ns, faults = self._schedule.after_ns, self._schedule.after_faults
         until_ns = time.time_ns() - (time.perf_counter_ns() - self._schedule.timed_until_ns)

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.hooks import RemovableHandle
 
+from profkit.collect.boundaries.hand_updates import HandUpdates
 from profkit.collect.program.frames import walk_up
 from profkit.collect.program.guard import Guard, uncompiled
 from profkit.collect.program.living import living
@@ -27,15 +28,17 @@ _MOST_LOOKS = 5
 class ForwardCalls:
     """Calls ``on_call`` after each call of one module: the first called of the outermost modules with weights.
 
-    Modules without weights are not models: most transforms of torchvision, losses, metrics.
+    Modules without weights are not models: most transforms of torchvision, losses, metrics. Calls between two updates
+    by hand do not count (`HandUpdates`).
 
     The hook is global, because the program may copy or save a module and must not find anything added to it. It makes
     every module call a microsecond slower, and compiled code has guards on it and breaks at it. So profkit installs no
     hook if anything was or will be compiled, and removes it when the program calls ``torch.compile``.
     """
 
-    def __init__(self, on_call: Callable[[], None], guard: Guard) -> None:
+    def __init__(self, on_call: Callable[[], None], guard: Guard, updates: HandUpdates | None = None) -> None:
         self._on_call, self._guard = on_call, guard
+        self._updates = HandUpdates() if updates is None else updates
         self._handle: RemovableHandle | None = None
         self._outermost: set[int] = set()
         self._known: set[int] = set()
@@ -75,7 +78,11 @@ class ForwardCalls:
         if called not in self._outermost or self._first not in (None, called):
             return
         self._first = called
-        self._guard(self._on_call)
+        self._guard(lambda: self._note_call(module))
+
+    def _note_call(self, module: nn.Module) -> None:
+        if not self._updates.go_on(module):
+            self._on_call()
 
     def _look(self) -> None:
         self._looks += 1

@@ -17,6 +17,7 @@ from profkit.collect.boundaries.accumulation import living_optimizers
 from profkit.collect.boundaries.backward_passes import BackwardPasses
 from profkit.collect.boundaries.choice import BACKWARD, DATALOADER, FORWARD, OPTIMIZER, StepBoundary
 from profkit.collect.boundaries.forwards import ForwardCalls
+from profkit.collect.boundaries.hand_updates import HandUpdates
 from profkit.collect.boundaries.optimizer_steps import OptimizerSteps, UpdateWatch
 from profkit.collect.loaders.batches import LoaderBatches
 from profkit.collect.loaders.feeding import FeedingWatch
@@ -59,7 +60,8 @@ class StepSignals:
         on_batch, on_epoch = self._on_batch, partial(self._give, SIGNALS["epoch"])
         self._loader = LoaderBatches(on_batch, on_epoch, guard, *watches[1:])
         self._backwards = BackwardPasses(partial(self._give, BACKWARD), guard, chosen == BACKWARD)
-        self._forwards = ForwardCalls(partial(self._give, FORWARD), guard)
+        self._by_hand = HandUpdates()
+        self._forwards = ForwardCalls(partial(self._give, FORWARD), guard, self._by_hand)
         self._batches_count: bool | None = None
 
     @property
@@ -98,6 +100,8 @@ class StepSignals:
             self._workers.install()
         if self._chosen in (None, BACKWARD):
             self._backwards.install()
+        if self._chosen in (None, FORWARD):
+            self._by_hand.install()
         if self._chosen == FORWARD:
             self._forwards.install()
 
@@ -110,6 +114,7 @@ class StepSignals:
         self._loader.remove()
         self._backwards.remove()
         self._forwards.remove()
+        self._by_hand.remove()
         if self._workers is not None:
             self._workers.remove()
 

@@ -148,7 +148,16 @@ class Child:
         notes = (*why, *([note] if note else []))
         directory = Path(self._options.directory)
         identity = RankWatch(directory).identity
-        run = Run(self._command, target=self._options.target, identity=identity, exit_status=status, notes=notes)
+        own_ns, childrens_ns = _cpu_ns()
+        run = Run(
+            self._command,
+            target=self._options.target,
+            identity=identity,
+            exit_status=status,
+            notes=notes,
+            own_cpu_ns=own_ns,
+            children_cpu_ns=childrens_ns,
+        )
         with suppress(OSError):  # the program's own end matters more
             save(directory, RUN_FILE, run)
         self._finish_watch()
@@ -204,6 +213,7 @@ class Child:
         self._try(lambda of: self._enter(of, plan_of_window(self._plan, change, signal), change.note), program)
 
     def _enter(self, program: Program, plan: Plan, why: str = "") -> None:
+        from profkit.collect.recorder.change_watch import ChangeWatch
         from profkit.collect.recorder.profiler import profile
 
         roots = (os.path.dirname(program.code.co_filename),)
@@ -211,7 +221,8 @@ class Child:
         directory = Path(self._options.directory)
         changes, announce = self._changes, Announcer()
         if changes is None:
-            self._profile = profile.planned(directory, plan, subject, announce)
+            counting = ChangeWatch(lambda *_: None, self._steps)
+            self._profile = profile.planned(directory, plan, subject, announce, counting=counting)
         else:
             progress = changes.counting(announce)
             self._profile = profile.planned(directory, plan, subject, progress, why=why, on_over=changes.count_on)
@@ -280,10 +291,16 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _why_nothing_was_recorded() -> str:
     if "torch" in sys.modules:
         return "the program loaded torch past Python's imports: profkit cannot record that"
-    times = os.times()
-    if times.children_user + times.children_system > times.user + times.system:
+    own_ns, childrens_ns = _cpu_ns()
+    if childrens_ns > own_ns:
         return "the program never imported torch: its child processes did the work, and those are not recorded"
     return "the program never imported torch: there was nothing to record"
+
+
+def _cpu_ns() -> tuple[int, int]:
+    """CPU time of this process, and of those that it started and waited for."""
+    times = os.times()
+    return int((times.user + times.system) * 1e9), int((times.children_user + times.children_system) * 1e9)
 
 
 def _recording_anew(given: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -38,30 +39,40 @@ class LoaderBatches:
         self._feeding, self._on_given = feeding, on_given
         self._first: int | None = None
         self._asked = 0
+        self._replaced: dict[str, tuple[Any, Any]] = {}
         self.uses: dict[LoaderUse, int] = {}
         self._waiting: tuple[int, LoaderUse, int] | None = None
         self.ahead = 0
 
     def install(self) -> None:
         guard, feeding = self._guard, self._feeding
-        asked = noticed("_profile_name", on_read=lambda iterator: guard(lambda: self._note_request(iterator)))
-        _BaseDataLoaderIter._profile_name = asked  # type: ignore[assignment]  # an instance attribute
+        self._replace(
+            "_profile_name", noticed("_profile_name", on_read=lambda of: guard(lambda: self._note_request(of)))
+        )
         if feeding is not None or self._on_given is not None:
 
             def note_end(iterator: _BaseDataLoaderIter, number: int) -> None:
                 if number:  # 0 when a pass begins
                     guard(lambda: self._note_batch(iterator))
 
-            _BaseDataLoaderIter._num_yielded = noticed("_num_yielded", on_write=note_end)  # type: ignore[assignment]  # as above
+            self._replace("_num_yielded", noticed("_num_yielded", on_write=note_end))
         if self._sites is not None:
             self._sites.install()
 
     def remove(self) -> None:
         if self._sites is not None:
             self._sites.remove()
-        for name in ("_profile_name", "_num_yielded"):
-            if name in vars(_BaseDataLoaderIter):
-                delattr(_BaseDataLoaderIter, name)  # mypy knows them as instance attributes
+        for name, (own, before) in self._replaced.items():
+            if vars(_BaseDataLoaderIter).get(name) is own and before is None:
+                delattr(_BaseDataLoaderIter, name)
+            elif vars(_BaseDataLoaderIter).get(name) is own:
+                setattr(_BaseDataLoaderIter, name, before)
+        self._replaced.clear()
+
+    def _replace(self, name: str, own: Any) -> None:
+        """Another watch, which only counts steps, may have its own in this place."""
+        self._replaced[name] = own, vars(_BaseDataLoaderIter).get(name)
+        setattr(_BaseDataLoaderIter, name, own)
 
     def _note_request(self, iterator: _BaseDataLoaderIter) -> None:
         site = self._sites.find(iterator._dataset, iterator._index_sampler) if self._sites is not None else None

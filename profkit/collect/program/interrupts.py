@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from types import FrameType
 
 _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
@@ -22,19 +24,18 @@ class MainThreadCall:
     def __init__(self, action: Callable[[], None]) -> None:
         self._action = action
         self._requested = self._is_running = False
-        self._asking = _thread.allocate_lock()
 
     def request(self) -> None:
         is_own = threading.current_thread() is threading.main_thread()
-        if not self._asking.acquire(blocking=False):
+        if not _asking.acquire(blocking=False):
             return
         try:
-            is_due = not self._requested and (is_own or not self._is_running)
+            is_due = not (self._requested or _raising) and (is_own or not self._is_running)
             self._requested |= is_due
+            _waiting.extend([self] * is_due)
         finally:
-            self._asking.release()  # before the call, which may come at once and ask for another
+            _asking.release()  # before the call, which may come at once and ask for another
         if is_due:
-            _waiting.append(self)
             ctypes.pythonapi.Py_AddPendingCall(_callback, None)
 
     def run(self) -> None:
@@ -50,11 +51,41 @@ class MainThreadCall:
 
 
 _waiting: deque[MainThreadCall] = deque()
+_raising: list[type[BaseException]] = []
+_asking = _thread.allocate_lock()
+
+
+def raise_in_main_thread(raised: type[BaseException], may_interrupt: Callable[[FrameType | None], bool]) -> bool:
+    """Raise it soon between two bytecodes of the main thread, if that ``may_interrupt`` its frame. From then on,
+    requests are dropped until `has_been_raised`.
+
+    Returns False if it may not, or if a call waits to run there or does run. A waiting one would come first, and be
+    what the exception is raised in: from there it does not reach the program, which gets a SystemError instead.
+    """
+    if not _asking.acquire(blocking=False):
+        return False
+    try:
+        main = threading.main_thread().ident or 0
+        if _waiting or not may_interrupt(sys._current_frames().get(main)):
+            return False
+        _raising.append(raised)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(raised))
+        return True
+    finally:
+        _asking.release()
+
+
+def has_been_raised() -> None:
+    """The exception has reached the program: calls may be requested again."""
+    _raising.clear()
 
 
 def _run_waiting(_unused: object) -> int:
     for _ in range(len(_waiting)):  # an action that requests another call must wait for the next round
-        _waiting.popleft().run()
+        try:
+            _waiting[0].run()
+        finally:
+            _waiting.popleft()
     return 0
 
 

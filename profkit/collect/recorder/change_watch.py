@@ -1,20 +1,22 @@
-"""Listens to the ends of steps of a watched program, and records one window when its steps change.
+"""Listens to the ends of steps while nothing is recorded: of a watched program until its steps change, when a window
+is recorded, and of any program once its recording is over.
 
-Until then no profiler runs. The end of a step takes some microseconds, of which the most are for telling whether it is
-one (`profkit.collect.boundaries`).
+The end of a step takes some microseconds, of which the most are for telling whether it is one
+(`profkit.collect.boundaries`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 
 import psutil  # type: ignore[import-untyped]  # its types are a package of their own
 
 from profkit.collect.boundaries.changes import Change, Changes
-from profkit.collect.boundaries.choice import SignalChoice, StepBoundary, Verdict
+from profkit.collect.boundaries.choice import FORWARD, SignalChoice, StepBoundary, Verdict
 from profkit.collect.boundaries.schedule import Phase
 from profkit.collect.boundaries.signals import StepSignals
 from profkit.collect.machine.page_faults import count_crowded_ns
@@ -46,24 +48,39 @@ class ChangeWatch:
         self._guard = Guard(self._give_up)
         self._choice = SignalChoice()
         self._changes = Changes(count_crowded_ns, partial(rss_bytes_of, psutil.Process()))
-        self._signals: StepSignals | None = StepSignals(self._take, self._guard, pass_by=self._pass_by)
+        self._signals: StepSignals | None = None
         self._only_counts = False
         self._found: Change | None = None
         self._passed = 1
 
-    def install(self) -> None:
-        if self._signals is not None:
-            self._signals.install()
+    def install(self, signal: str | None = None) -> None:
+        """Listen from here on, to this ``signal`` alone if it is given."""
+        self._signals = StepSignals(self.take, self._guard, signal, pass_by=self._pass_by)
+        self._passed = 1
+        self._signals.install()
 
     def count_on(self) -> None:
         """After the window: count the steps again, and look for no further change."""
-        if self._signals is not None:  # a window on request is over, during which they were counted
-            return
-        self._only_counts = True
-        self._changes.begin_again()
-        self._signals = StepSignals(self._take, self._guard, pass_by=self._pass_by)
-        self._passed = 1
-        self._signals.install()
+        if self._signals is None:
+            self._only_counts = True
+            self._changes.begin_again()
+            self.install()
+
+    def count_by(self, signal: str | None) -> None:
+        """After a recording whose steps ended by this ``signal``: count those that follow. A hook on each call of a
+        module costs too much to stay."""
+        if self._signals is None and signal not in (None, FORWARD):
+            self._choice = SignalChoice(signal, has_begun=True)
+            self._only_counts = True
+            self._changes.begin_again()
+            self.install(signal)
+
+    def note_timed(self, took_ns: Sequence[int], until_ns: int) -> None:
+        """Steps in a row that somebody else timed; the last of them ended then."""
+        ends_ns = accumulate(took_ns, initial=until_ns - sum(took_ns))
+        next(ends_ns)
+        for ended_ns, took in zip(ends_ns, took_ns, strict=True):
+            self._times.note(ended_ns, took)
 
     @property
     def pace(self) -> Pace:
@@ -81,13 +98,8 @@ class ChangeWatch:
 
         return progress
 
-    def remove(self) -> None:
-        """Take everything out of the program."""
-        signals, self._signals = self._signals, None
-        if signals is not None:
-            signals.remove()
-
-    def _take(self, boundary: StepBoundary) -> None:
+    def take(self, boundary: StepBoundary) -> None:
+        """A signal came, or the program announced the end of a step."""
         if self._signals is None or boundary.thread != threading.main_thread().ident or is_capturing():
             return
         if not self._choice.counts(boundary, is_committed=False):
@@ -103,6 +115,12 @@ class ChangeWatch:
         if change is not None and not self._only_counts:
             self.remove()
             self._on_change(change, boundary.signal)
+
+    def remove(self) -> None:
+        """Take everything out of the program."""
+        signals, self._signals = self._signals, None
+        if signals is not None:
+            signals.remove()
 
     def _note(self, ended_ns: int) -> Change | None:
         passed, self._passed = self._passed, 1

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 import threading
 from types import FrameType
 
+from profkit.collect.machine.patience import Patience
 from profkit.collect.program.clocks import time
 from profkit.collect.program.frames import walk_up
+from profkit.collect.program.interrupts import has_been_raised, raise_in_main_thread
 from profkit.source.code import PROFKIT
 
 STOPPED = 75
@@ -34,6 +34,7 @@ class RecordingComplete(SystemExit):
 
     def __init__(self) -> None:
         super().__init__(STOPPED)
+        has_been_raised()
 
 
 class Stopper:
@@ -41,16 +42,16 @@ class Stopper:
 
     The end of a step is often noticed in a finalizer, whose exceptions Python ignores. So another thread waits until
     neither profkit nor a finalizer runs in the main thread. ``within_s`` lets the program go on until its important
-    steps come; a later `request` resets it.
+    steps come; a later `request` resets it. It is `Patience`: waiting for a busy CPU takes none of it.
     """
 
     def __init__(self) -> None:
         self._cancelled = threading.Event()
         self._thread: threading.Thread | None = None
-        self._at = 0.0
+        self._at, self._patience = 0.0, Patience(0.0)
 
     def request(self, within_s: float = 0.0) -> None:
-        self._at = time.monotonic() + within_s
+        self._at, self._patience = time.monotonic() + within_s, Patience(within_s)
         if self._thread is None and not self._cancelled.is_set():
             self._thread = threading.Thread(target=self._run, name="profkit-stopper", daemon=True)
             self._thread.start()
@@ -60,6 +61,7 @@ class Stopper:
         self._cancelled.set()
         if self._thread is not None:
             self._thread.join()
+        has_been_raised()
 
     def disown(self) -> None:
         """Forget the thread, which does not run in the child of a fork."""
@@ -67,11 +69,8 @@ class Stopper:
         self._cancelled.set()
 
     def _run(self) -> None:
-        main = threading.main_thread().ident or 0
         while not self._cancelled.wait(min(_SELDOM_S, max(_INTERVAL_S, self._at - time.monotonic()))):
-            if time.monotonic() >= self._at and is_programs_own(sys._current_frames().get(main)):
-                raised = ctypes.py_object(RecordingComplete)
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), raised)
+            if self._patience.is_over() and raise_in_main_thread(RecordingComplete, is_programs_own):
                 return
 
 

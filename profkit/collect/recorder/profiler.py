@@ -17,6 +17,7 @@ from profkit.collect.boundaries.next_boundary import NextBoundary
 from profkit.collect.program.guard import Guard, describe, describe_end, say, uncompiled
 from profkit.collect.ranks.folders import claim_directory, settle
 from profkit.collect.ranks.identity import for_rank
+from profkit.collect.recorder.change_watch import ChangeWatch
 from profkit.collect.recorder.diagnosis import diagnose
 from profkit.collect.recorder.early_end import Stopper
 from profkit.collect.recorder.recorder import Progress, Recorder
@@ -131,11 +132,13 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         *,
         why: str = "",
         on_over: Callable[[], None] = lambda: None,
+        counting: ChangeWatch | None = None,
     ) -> profile:
         """For profkit's own use: a profile with a complete plan. ``why`` it was opened is noted, and what it cost.
-        ``on_over`` is called when nothing of it is left in the program."""
+        ``on_over`` is called when nothing of it is left in the program. From then on ``counting``, where a whole run is
+        watched, still listens to the ends of steps."""
         made = cls.__new__(cls)
-        made._prepare(directory, plan, subject, on_progress, why=why, on_over=on_over)
+        made._prepare(directory, plan, subject, on_progress, why=why, on_over=on_over, counting=counting)
         return made
 
     def _prepare(
@@ -148,9 +151,10 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         *,
         why: str = "",
         on_over: Callable[[], None] = lambda: None,
+        counting: ChangeWatch | None = None,
     ) -> None:
         """``claim`` returns another directory for one of several ranks when the recording begins."""
-        self._claim, self._why, self._on_over = claim, why, on_over
+        self._claim, self._why, self._on_over, self._counting = claim, why, on_over, counting
         self._directory, self._plan, self._subject, self._on_progress = fixed(directory), plan, subject, on_progress
         self._directories: list[Path] = []
         self._guard = Guard(self._give_up)
@@ -229,14 +233,17 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         recorder, boundary = self._recorder, StepBoundary.here(EXPLICIT, between)
         if recorder is not None and not recorder.over:
             self._guard(lambda: recorder.step(boundary))
-        elif between is not None:
+            return
+        self._guard(lambda: self._announce_late(boundary))
+        if between is not None:
             between()
-        else:
-            self._guard(lambda: self._announce_late(boundary))
 
     def _announce_late(self, boundary: StepBoundary) -> None:
-        """A step ends after the recording: it may be better than the recorded ones, or a window may be requested."""
-        if not self._replacement.announce(boundary, self._recorder):
+        """A step ends after the recording: it counts, may be better than the recorded ones, or a window may be
+        requested. No recording begins where work comes between two steps."""
+        if self._counting is not None:
+            self._counting.take(boundary)
+        if boundary.between is None and not self._replacement.announce(boundary, self._recorder):
             self._next.take(boundary)
 
     @uncompiled
@@ -300,6 +307,8 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
     def _make_recorder(
         self, directory: Path, plan: Plan, replaces: Path | None = None, notes: Iterable[str] = ()
     ) -> Recorder:
+        if self._counting is not None:
+            self._counting.remove()
         if directory not in self._directories:
             create_directory(directory)
             self._directories.append(directory)
@@ -329,12 +338,19 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         elif self._plan.stops:
             self._stop(recorder)
         elif recorder is not None:
+            self._count_on(recorder)
             if (cycle := recorder.cycles.found) is not None:
                 self._record_again(cycle.plan(recorder.cycles.plan), cycle.note)
             elif recorder.choice.may_be_outdone:
                 self._replacement.wait()
             self._next.go_on(recorder.choice.name, recorder.thread.ident)
             self._on_over()
+
+    def _count_on(self, recorder: Recorder) -> None:
+        """The recording is over: the account of the run goes on with the steps behind it."""
+        if self._counting is not None:
+            self._counting.note_timed(*recorder.timed_behind)
+            self._counting.count_by(recorder.choice.name)
 
     def _stop(self, recorder: Recorder | None) -> None:
         """End the program now. If only calls or batches were recorded but an optimizer exists, first give it some time
@@ -406,6 +422,8 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         atexit.unregister(self._end_at_exit)
         for part in (self._requests, self._next, self._replacement, self._termination):
             part.remove()
+        if self._counting is not None:
+            self._counting.remove()  # the last, as those before it may have been put on top of it
 
     def _give_up(self, error: BaseException) -> None:
         """profkit failed: leave the program alone from here on."""

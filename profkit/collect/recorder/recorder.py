@@ -239,6 +239,11 @@ class Recorder:
         self._leave()
 
     @property
+    def timed_behind(self) -> tuple[list[int], int]:
+        """How long each of the steps behind the recorded ones took, and when the last of them ended."""
+        return self._schedule.after_ns, self._schedule.timed_until_ns
+
+    @property
     def has_steps(self) -> bool:
         """Whether steps were recorded."""
         return self._schedule.recorded > 0

@@ -41,6 +41,8 @@ from profkit.collect.tensors.call_budget import NOTICED, CallBudget
 from profkit.collect.tensors.flow import FlowWatch
 from profkit.collect.tensors.identities import Identities, Identity, Memory, is_plain
 from profkit.collect.tensors.sampling import PASSED_NS, CallSampling
+from profkit.collect.tensors.shared_rows import RowWatch
+from profkit.collect.tensors.sparse_factors import FactorWatch
 from profkit.collect.tensors.unread import UnreadResults
 from profkit.collect.tensors.zeroed import ZeroedResults
 from profkit.core.marks import CALL_MARK
@@ -144,6 +146,7 @@ class CallWatch(overrides.TorchFunctionMode):
         self._makers: dict[Identity, _Call] = {}
         self._calls = []
         self._zeroed, self._unread, self._flow = ZeroedResults(), UnreadResults(), FlowWatch()
+        self._rows, self._factors = RowWatch(), FactorWatch()
 
     @property
     def flow(self) -> DataFlow | None:
@@ -175,7 +178,8 @@ class CallWatch(overrides.TorchFunctionMode):
         if self._step == 0:
             if self.found is not None and not self.sampling.is_on and not cuda_is_used():
                 zeroed, unread = self._zeroed.conclude(self._users_of), self._unread.conclude()
-                self.found = replace(self.found, zeroed=zeroed, unread=unread)
+                self.found = replace(self.found, zeroed=zeroed, unread=unread, rows=tuple(self._rows.found))
+                self.found = replace(self.found, sparse=tuple(self._factors.found))
             self._step, self._begun_ns = 1, self.budget.all_ns
         else:
             self.stop()
@@ -355,6 +359,11 @@ class CallWatch(overrides.TorchFunctionMode):
             self._unread.take(None if call is None else call.number, name, memories)
             if call is not None:
                 self._zeroed.note(call.number, name, given, self._number_of_maker)
+                self._factors.note(call.number, name, given)
+                if call.first is None and len(given) > 1:
+                    weights = tuple([self._identities.identity_of(tensor) for tensor in given[1:]])
+                    if None not in weights:
+                        self._rows.note(call.number, name, given, (weights, self._graphs))
         random = _random_state() if call is not None and call.first is not None else None
         return _Open(name, call, given, memories, [tensor._version for tensor in given], random)
 

@@ -17,9 +17,15 @@ Decisions, and why they were made:
   the looks. So a line may have the time of the Python just before it in the same step.
 - No correction was found. How long a look waited for the lock tells whether the thread held it then: of looks that
   waited less than .3 ms one in a hundred was at the Python. But it does not tell at which line, and a busy machine lets
-  looks wait as well. So they cannot be shared out anew. A pending call (``Py_AddPendingCall``) runs between any two
-  lines, but only a thread in C could ask for it at any time. Nor can a timer's signal or ``faulthandler`` be used (see
+  looks wait as well. So they cannot be shared out anew. Nor can a timer's signal or ``faulthandler`` be used (see
   ``collect/stacks``).
+- There is a way without that bias: pending calls (``Py_AddPendingCall``), which run between two instructions, if they
+  are asked for without the lock. Of 21 and 74 % Python they saw 16 and 71, and looks 7 and 45
+  (``tests/benchmarks/bench_pending.py``). From Python alone that takes a timer of glibc's whose thread is not Python's,
+  and a KeyboardInterrupt within such a call is lost, as ctypes prints it. So it needs a compiled part, which profkit
+  does not have. Also, a pending call never meets a call of C: looks would still have to tell what that waits for.
+- Garbage collections are known from the collector, not from looks: it holds the lock until it is done, so a look meets
+  whatever line comes next. Only a run that is watched as a whole has the callback.
 - The ends of steps are noted where others notice them (``step_times.py``), never by the looks.
 - The frames are dropped before the lock is given up. A frame that is held would keep the program's tensors alive.
 """

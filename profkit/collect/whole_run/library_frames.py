@@ -22,6 +22,7 @@ _RANKS = (
     StackActivity.LOADING,
     StackActivity.COMPILING,
     StackActivity.SAVING,
+    StackActivity.EVALUATING,
     StackActivity.PROFKIT,
 )
 """The later says more about a stack that has both: an upload inside a checkpoint belongs to the checkpoint."""
@@ -35,11 +36,13 @@ ON_ITS_OWN = frozenset(
         StackActivity.COPYING,
         StackActivity.CHILD,
         StackActivity.ASKING,
+        StackActivity.EVALUATING,
         StackActivity.PROFKIT,
     )
 )
 """Told at the line that asks for it, whatever code of the program it calls, such as a file object's ``write``."""
 _ANY = frozenset[str]()
+_LIGHTNING = ("lightning/pytorch", "pytorch_lightning")
 _FILES: dict[str, tuple[tuple[frozenset[str], StackActivity], ...]] = {
     "torch/serialization.py": (
         (frozenset(("save", "_save", "_legacy_save")), StackActivity.SAVING),
@@ -70,9 +73,24 @@ _FILES: dict[str, tuple[tuple[frozenset[str], StackActivity], ...]] = {
     "subprocess.py": ((_ANY, StackActivity.CHILD),),
     "pdb.py": ((_ANY, StackActivity.ASKING),),
     "code.py": ((frozenset(("interact", "raw_input")), StackActivity.ASKING),),
+    "transformers/trainer.py": (
+        (frozenset(("evaluate", "predict", "evaluation_loop", "prediction_loop")), StackActivity.EVALUATING),
+        (frozenset(("_save_checkpoint", "save_model", "save_state")), StackActivity.SAVING),
+    ),
+    "accelerate/accelerator.py": ((frozenset(("save_state", "save_model")), StackActivity.SAVING),),
+    **{
+        f"{package}/loops/{name}_loop.py": ((frozenset(("run",)), StackActivity.EVALUATING),)
+        for package in _LIGHTNING
+        for name in ("evaluation", "prediction")
+    },
+    **{
+        f"{package}/trainer/trainer.py": ((frozenset(("save_checkpoint",)), StackActivity.SAVING),)
+        for package in _LIGHTNING
+    },
 }
 """By the end of the file's name. Each function is named as it has been since PyTorch 2.0, Python 3.10 and safetensors
-0.3; libraries that are built on these need no entry."""
+0.3; libraries that are built on these need no entry but where they evaluate, as only their own text shows that, or do
+more for a checkpoint than write it. Names of transformers 4.30 and 5, accelerate 0.20 and Lightning 2."""
 _FOLDERS = (
     ("/triton/compiler/", StackActivity.COMPILING),
     ("/torch/optim/", StackActivity.UPDATE),
@@ -87,8 +105,9 @@ _FOLDERS = (
     ("/paramiko/", StackActivity.NETWORK),
 )
 _IMPORT = "<frozen importlib._bootstrap>"
-_CALLING_ON = frozenset(("__torch_function__", "__torch_dispatch__"))
-"""Functions of profkit that are innermost while PyTorch does what the program asked for."""
+_CALLING_ON = frozenset(("__torch_function__", "__torch_dispatch__", "note_collection"))
+"""Functions of profkit that are innermost while PyTorch does what the program asked for, or once Python has collected
+garbage: a look that waits for the end of a collection always meets the callback, which takes a microsecond."""
 _LAUNCHES = (f"{PROFKIT}collect/launch/", f"{PROFKIT}__main__", f"{PROFKIT}cli/")
 """Frames of profkit below the program's own."""
 

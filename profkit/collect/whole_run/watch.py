@@ -17,6 +17,7 @@ from typing import ClassVar
 from profkit.collect.program.clocks import time
 from profkit.collect.program.frames import line_of, walk_up
 from profkit.collect.whole_run.blocking import Blocking
+from profkit.collect.whole_run.collections import Collections
 from profkit.collect.whole_run.columns import Columns
 from profkit.collect.whole_run.devices import Devices, read_choice
 from profkit.collect.whole_run.library_frames import ON_ITS_OWN, activity_of, combine
@@ -40,9 +41,9 @@ _MOST_PLACES = 8
 _MOST_STACKS = 4096
 """Of further ones only the outermost line is kept; of those that come after twice as many, no line."""
 _MOST_CODES = 20_000
-_SAVED_AFTER_S, _SAVED_AGAIN = 2.0, 1.5
-"""The file is written after this long, and again each time the run has got half as long again: 32 times in a
-week."""
+_SAVED_AFTER_S, _SAVED_AGAIN, _MOST_UNSAVED_NS = 2.0, 1.5, 60_000_000_000
+"""The file is written after this long, and again each time the run has got half as long again, or after a minute: a
+program that is killed loses no more of its account. Writing half a megabyte takes some 10 ms."""
 
 _STARTED = 19
 """The field ``starttime`` of ``/proc/self/stat``, counted from the one after the name (``proc(5)``). psutil would tell,
@@ -99,11 +100,14 @@ class RunWatch:
         self._begun_ns, self._origin_ns = time.time_ns(), time.monotonic_ns()
         self._looked_ns, self._cpu_ns = 0, self._read_cpu_ns()
         self._due_ns = int(_SAVED_AFTER_S * 1e9)
+        self._collections = Collections(self._thread)
         self._stopping, self._looking = _thread.allocate_lock(), _thread.allocate_lock()
         self._is_over = False
 
     def start(self) -> None:
         RunWatch._current = self
+        if self._is_whole:  # else the program goes on without profkit
+            self._collections.install()
         self._resume()
 
     def finish(self) -> None:
@@ -112,6 +116,7 @@ class RunWatch:
             return
         self._suspend()
         self._is_over, RunWatch._current = True, None
+        self._collections.remove()
         with suppress(Exception):  # the program's own end matters more, and its exit status
             self._look()
             self._show(is_over=True)
@@ -168,7 +173,7 @@ class RunWatch:
         self._devices.look(self._looked_ns)
         self._show()
         if self._looked_ns >= self._due_ns:
-            self._due_ns = int(self._looked_ns * _SAVED_AGAIN)
+            self._due_ns = min(int(self._looked_ns * _SAVED_AGAIN), self._looked_ns + _MOST_UNSAVED_NS)
             with suppress(OSError, ProfkitError):
                 self._save()
 
@@ -183,19 +188,26 @@ class RunWatch:
         if stack[0] is StackActivity.OTHER:
             stack = self._blocking.read() or stack[0], stack[1]
         self._activity = stack[0]
+        collected_ns = min(self._collections.take_ns(), now_ns - self._looked_ns)
+        if collected_ns and stack[0] is not StackActivity.PROFKIT:
+            self._add((StackActivity.COLLECTING, stack[1]), self._looked_ns + collected_ns, self._cpu_ns + collected_ns)
+        self._add(stack, now_ns, cpu_ns)
+        self._memory.look(now_ns)
+        self._note_entries(stack[1])
+        self._last_lines = stack[1]
+
+    def _add(self, stack: _Stack, until_ns: int, cpu_ns: int) -> None:
+        """The stack had the time since the one before, and the CPU up to this reading."""
         seen = self._entry(stack)
         if seen.number != self._last and (not seen.visits or stack[1] != self._last_lines):
             seen.visits += 1  # what a line does may change while it is at work; that is no new visit
         if not seen.looks:
-            seen.first_ns = now_ns
-        seen.looks, seen.last_ns = seen.looks + 1, now_ns
-        seen.time_ns += now_ns - self._looked_ns
+            seen.first_ns = until_ns
+        seen.looks, seen.last_ns = seen.looks + 1, until_ns
+        seen.time_ns += until_ns - self._looked_ns
         seen.cpu_ns += cpu_ns - self._cpu_ns
-        self._columns.add(self._looked_ns, now_ns, seen.number)
-        self._memory.look(now_ns)
-        self._looked_ns, self._cpu_ns = now_ns, cpu_ns
-        self._note_entries(stack[1])
-        self._last, self._last_lines = seen.number, stack[1]
+        self._columns.add(self._looked_ns, until_ns, seen.number)
+        self._looked_ns, self._cpu_ns, self._last = until_ns, cpu_ns, seen.number
 
     def _note_entries(self, lines: tuple[_Line, ...]) -> None:
         """Count each line below those that the look before had, too."""

@@ -1,7 +1,7 @@
 """A finding's change is applied to a copy of the program, and both are run by turns: faster, and the rest the same?
 
-``trees.py`` copies, ``turns.py`` runs, ``results.py`` compares what two runs computed, ``proving.py`` decides, and
-``patches.py`` makes the diff and writes it.
+``trees.py`` copies, ``turns.py`` runs, ``results.py`` compares what two runs computed, with what ``arrays.py`` reads
+of the files they wrote, ``proving.py`` decides, and ``patches.py`` makes the diff and writes it.
 
 Decisions, and why they were made:
 
@@ -12,5 +12,8 @@ Decisions, and why they were made:
 - The interval is Student's over pairs of runs. A bootstrap over three pairs is far too narrow.
 - Tolerances are those of rounding: a change of the algorithm must show. Parameters are compared by how far training
   moved them, or a small learning rate would hide everything.
+- What was steady and no longer is, is never passed over: a file of unknown bytes makes a change not comparable. A
+  program that saves its predictions and prints only a count would else hold whatever they become.
+- No way leads from the copy to the original: absolute links and ``PWD`` are turned too.
 - A change stays when it holds, and the next is tried on top. So the diff at the end is what was run.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import stat
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -61,20 +62,36 @@ def refuse_dirty(root: Path) -> None:
 
 
 def write_files(root: Path, before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> None:
-    """Put the changed files in place of the old ones, all or none. Raises `UsageError` if one has changed meanwhile."""
+    """Put the changed files in place of the old ones, all or none, also if this is interrupted. Raises `UsageError` if
+    one has changed meanwhile, or may not be written to."""
     for name in after:
         if (root / name).read_bytes() != before[name]:
             raise UsageError(f"{root / name}: changed while profkit was measuring; nothing was written")
+        if not (root / name).stat().st_mode & stat.S_IWUSR:  # it could be replaced all the same
+            raise UsageError(f"{root / name}: is read-only; nothing was written, --diff FILE keeps the patch")
     ready: dict[Path, Path] = {}
     try:
-        for name, content in after.items():
-            ready[name] = _beside((root / name).resolve(), content)
         for name in after:
-            os.replace(ready[name], (root / name).resolve())
+            ready[name] = _beside((root / name).resolve(), after[name])
+        _replace_all(root, ready, before)
     finally:
         for path in ready.values():
             with suppress(OSError):
                 path.unlink(missing_ok=True)
+
+
+def _replace_all(root: Path, ready: Mapping[Path, Path], before: Mapping[Path, bytes]) -> None:
+    begun: list[Path] = []
+    try:
+        for name, new in ready.items():
+            begun.append(name)
+            os.replace(new, (root / name).resolve())
+    except BaseException:
+        for name in begun:
+            if (root / name).read_bytes() != before[name]:
+                place = (root / name).resolve()
+                os.replace(_beside(place, before[name]), place)
+        raise
 
 
 def _beside(path: Path, content: bytes) -> Path:

@@ -31,12 +31,14 @@ _WORTHWHILE = 0.05
 """Of the time, at best: with less to be won, and noise, no more pairs are run. If at least as much is won even at
 worst, or memory with less than that lost, none are needed either."""
 _LEAST_MEMORY = 0.02
-"""Of the peak: the interpreter's own memory differs by less from run to run."""
+"""Of the peak, in the middle of all pairs: less is of no use to anybody."""
 _GROWN = 2
 """Between the first look at the backward nodes that are alive and the last, at least twice as many steps later. What
 does not grow with the steps stays where it is."""
 _STUDENT = (0.0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """Quantiles of Student's distribution for 95 %, by degrees of freedom."""
+_OF_THREADS = ("thread-oversubscription",)
+"""Rules whose change is to the number of threads: it shows in no program that has one."""
 _LAST_WORDS = 200
 """Characters of an error that are quoted."""
 
@@ -46,6 +48,8 @@ ALTERED = "faster with other results"
 REFUSED = "refused"
 CHANGED = "changed the result"
 UNKNOWN = "not comparable"
+UNDECIDED = "not enough time to tell"
+"""Too few runs, or too noisy ones: the change may win much."""
 NO_GAIN = "no gain shown"
 FAILED = "failed"
 
@@ -68,6 +72,8 @@ class Gain:
     frees_graphs: bool = False
     waited: float = 0.0
     """Of all runs, how much was waiting for processors that others kept busy. It is left out of the seconds."""
+    one_thread: bool = False
+    """PyTorch computed in one thread, so that such waits can be told."""
 
     @property
     def is_faster(self) -> bool:
@@ -197,7 +203,7 @@ class _Prover:
         """Whether the change holds, or if it ``may_alter`` results, what it wins and what it alters."""
         runs: tuple[list[Run], list[Run]] = ([], [])
         try:
-            for pair in self._pairs(before, after, what):
+            for pair in self._pairs(before, after, what, finding.rule):
                 for side, run in zip(runs, pair, strict=True):
                     side.append(run)
                 if reason := self._failure(*pair, name):
@@ -208,7 +214,7 @@ class _Prover:
                 if _is_enough(runs):
                     break
         except TooLong as reason:
-            return Trial(finding, UNKNOWN, f"{reason}; --most-seconds gives more, or give the program less to do")
+            return Trial(finding, UNDECIDED, f"{reason}; --most-seconds gives more, or give the program less to do")
         return _judge(finding, runs, compare_results(*runs), may_alter)
 
     def measure_all(self, after: Mapping[Path, bytes]) -> Gain | None:
@@ -224,20 +230,27 @@ class _Prover:
             return None
         return gain_of(*runs)
 
-    def _pairs(self, before: Mapping[Path, bytes], after: Mapping[Path, bytes], what: str) -> Iterator[tuple[Run, Run]]:
-        """Runs of both, which take turns at being first, until the time is up."""
-        end = time.monotonic() + self._limits.most_s
+    def _pairs(
+        self, before: Mapping[Path, bytes], after: Mapping[Path, bytes], what: str, rule: str = ""
+    ) -> Iterator[tuple[Run, Run]]:
+        """Runs of both, which take turns at being first, until the time is up. While others keep the processors busy,
+        PyTorch gets one thread, if that shows how long a run waited for them."""
+        end, stage = time.monotonic() + self._limits.most_s, self._stage
         for number in range(MOST_PAIRS):
             begun = time.monotonic()
             self._tell(f"{what}: runs before and after by turns, pair {number + 1} of {LEAST_PAIRS} to {MOST_PAIRS}")
             order = (before, after) if number % 2 == 0 else (after, before)
             try:
-                first, second = (self._stage.run(files, max(1.0, end - time.monotonic())) for files in order)
+                pair = _run_each(stage, order, end)
+                if number == 0 and rule not in _OF_THREADS and any(run.is_crowded for run in pair):
+                    single = replace(stage, one_thread=True)
+                    again = _run_each(single, order, end)
+                    pair, stage = (again, single) if all(run.is_alone for run in again) else (pair, stage)
             except TooLong:
                 if number < LEAST_PAIRS:
                     raise
                 return  # what was run before is enough to judge by
-            yield (first, second) if number % 2 == 0 else (second, first)
+            yield pair if number % 2 == 0 else (pair[1], pair[0])
             left_s, lasted_s = end - time.monotonic(), time.monotonic() - begun
             if left_s < lasted_s:
                 if number + 1 < LEAST_PAIRS:
@@ -260,8 +273,15 @@ class ProgramFailed(ProfkitError):
     """The program fails without any change."""
 
     def __init__(self, run: Run) -> None:
-        super().__init__(f"the program itself ends with status {run.status}: {last_words(run.errors)}")
+        said = last_words(run.errors)
+        hint = "; it reads standard input, which --stdin FILE gives it" if said.startswith("EOFError") else ""
+        super().__init__(f"the program itself ends with status {run.status}: {said}{hint}")
         self.errors = run.errors
+
+
+def _run_each(stage: Stage, order: tuple[Mapping[Path, bytes], Mapping[Path, bytes]], end: float) -> tuple[Run, Run]:
+    first, second = (stage.run(files, max(1.0, end - time.monotonic())) for files in order)
+    return first, second
 
 
 def last_words(errors: str) -> str:
@@ -296,7 +316,9 @@ def _judge(finding: Finding, runs: tuple[list[Run], list[Run]], comparison: Comp
     frees = gain.frees_memory or gain.frees_graphs
     if gain.is_faster or (frees and not gain.is_slower):
         return Trial(finding, ALTERED if comparison.differs else HELD, comparison.differs, gain, comparison)
-    return Trial(finding, NO_GAIN, "it is slower" if gain.is_slower else _noise(gain), gain, comparison)
+    is_open = not gain.is_slower and gain.share.high >= _WORTHWHILE
+    reason = "it is slower" if gain.is_slower else _noise(gain)
+    return Trial(finding, UNDECIDED if is_open else NO_GAIN, reason, gain, comparison)
 
 
 def _noise(gain: Gain) -> str:
@@ -314,14 +336,21 @@ def gain_of(before: Sequence[Run], after: Sequence[Run]) -> Gain:
     old, new = ([_seconds(run, of_step, alone) for run in runs] for runs in (before, after))
     share = _interval([math.log(max(b, 1e-9) / max(a, 1e-9)) for a, b in zip(old, new, strict=True)])
     peaks = [[run.seen.device_peak_bytes or run.seen.peak_bytes for run in runs] for runs in (before, after)]
-    frees = min(peaks[0]) > 0 and max(peaks[1]) < (1 - _LEAST_MEMORY) * min(peaks[0])
+    frees = min(map(min, peaks)) > 0 and _is_lower(*peaks)
     means = [geometric_mean(side) if min(side) > 0 else 0.0 for side in (old, new)]  # their ratio is the share's
     waited = sum(run.seen.crowded_ns for run in (*before, *after)) if alone else 0
     total = sum(run.seen.run_ns for run in (*before, *after))
     gain = Gain(means[0], means[1], share, len(old), of_step, median(peaks[0]), median(peaks[1]), frees)
-    gain = replace(gain, waited=waited / total if total else 0.0)
+    one_thread = all(run.one_thread for run in (*before, *after))
+    gain = replace(gain, waited=waited / total if total else 0.0, one_thread=one_thread)
     looks = [[run.seen.graph_nodes for run in runs] for runs in (before, after)]
     return _with_graphs(gain, *looks)
+
+
+def _is_lower(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Whether peaks are lower by enough in the middle, and beyond doubt at all, as it is asked of seconds."""
+    share = _interval([math.log(a / b) for b, a in zip(before, after, strict=True)])
+    return share.fraction > _LEAST_MEMORY and share.low > 0
 
 
 def _seconds(run: Run, of_step: bool, without_waits: bool) -> float:

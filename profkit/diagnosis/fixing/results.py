@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.core.units import format_count, format_share
+from profkit.diagnosis.fixing.arrays import Arrays, Values
 from profkit.diagnosis.fixing.trees import Written
 from profkit.diagnosis.fixing.turns import Run
 from profkit.trace.events import Float64s
@@ -142,23 +143,61 @@ def _length(vectors: Sequence[Float64s]) -> float:
 def _compare_files(
     before: Sequence[Mapping[str, Written]], after: Sequence[Mapping[str, Written]]
 ) -> Iterator[Comparison]:
-    names = sorted({name for run in before for name in run})
-    if any(sorted(run) != names for run in before):
+    names = sorted(set.intersection(*(set(run) for run in before)))
+    if any(len(run) != len(names) for run in before):
         yield Comparison(left_out=("the files that it writes, which have other names from run to run",))
-        return
-    if any(sorted(run) != names for run in after):
+    elif any(sorted(run) != names for run in after):
         yield Comparison(differs="the program writes other files")
         return
     for name in names:
-        old, new = [run[name] for run in before], [run[name] for run in after]
-        texts = [one.text for one in (*old, *new)]
-        if len({one.digest for one in (*old, *new)}) == 1:
-            yield Comparison(compared=(f"{name} (byte for byte)",))
-        elif all(text is not None for text in texts):
-            known = [text or "" for text in texts]
-            yield _compare_texts(known[: len(old)], known[len(old) :], name)
+        if all(name in run for run in after):
+            yield _compare_file(name, [run[name] for run in before], [run[name] for run in after])
         else:
-            yield Comparison(left_out=(f"{name}, whose bytes differ",))
+            yield Comparison(differs=f"the program no longer writes {name}")
+
+
+def _compare_file(name: str, before: Sequence[Written], after: Sequence[Written]) -> Comparison:
+    both = [*before, *after]
+    if len({one.digest for one in both}) == 1:
+        return Comparison(compared=(f"{name} (byte for byte)",))
+    texts, arrays = [one.text for one in both], [one.arrays for one in both]
+    if all(text is not None for text in texts):
+        known = [text or "" for text in texts]
+        return _compare_texts(known[: len(before)], known[len(before) :], name)
+    read = [one for one in arrays if one is not None]
+    if len(read) == len(both):
+        return _compare_arrays(name, read[: len(before)], read[len(before) :])
+    if len({one.digest for one in before}) == 1:
+        return Comparison(unknown=f"{name} has other bytes than before, and what they mean is not known")
+    return Comparison(left_out=(f"{name}, whose bytes differ",))
+
+
+def _compare_arrays(name: str, before: Sequence[Arrays], after: Sequence[Arrays]) -> Comparison:
+    """Number for number, as far as those before the change are alike."""
+    if not all(_are_close(before[0], one) for one in before):
+        return Comparison(left_out=(f"{name}, whose numbers differ from run to run",))
+    if any(not _are_close(before[0], one) for one in after):
+        return Comparison(differs=f"the arrays in {name} are others")
+    rest = _compare_texts([one.text for one in before], [one.text for one in after], name)
+    count = format_count(sum(array.size for array in before[0].arrays.values()), "number")
+    return Comparison(rest.differs, rest.unknown, (f"{count} of arrays in {name}",), rest.left_out)
+
+
+def _are_close(one: Arrays, other: Arrays) -> bool:
+    return one.arrays.keys() == other.arrays.keys() and all(
+        _is_close(array, other.arrays[name]) for name, array in one.arrays.items()
+    )
+
+
+def _is_close(one: Values, other: Values) -> bool:
+    """Whether two arrays are the same but for rounding, by the size of their numbers. Others than floats are equal."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.dtype.kind not in "fc" or one.size == 0:
+        return bool(np.array_equal(one, other))
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = float(np.sqrt(np.nanmean(np.abs(one).astype(np.float64) ** 2))) if not np.isnan(one).all() else 0.0
+        return bool(np.allclose(one, other, rtol=0.0, atol=RELATIVE * size, equal_nan=True))
 
 
 def _compare_texts(before: Sequence[str], after: Sequence[str], name: str) -> Comparison:

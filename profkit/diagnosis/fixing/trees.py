@@ -11,6 +11,7 @@ from pathlib import Path
 
 from profkit.core.errors import UsageError
 from profkit.core.units import format_bytes
+from profkit.diagnosis.fixing.arrays import Arrays, read_arrays
 
 _LEFT_OUT = frozenset(
     (".git", ".hg", ".svn", ".venv", "venv", ".tox", ".nox", "node_modules", "__pycache__", ".mypy_cache",
@@ -105,19 +106,21 @@ def copy_tree(tree: Tree, target: Path, changed: Mapping[Path, bytes]) -> None:
 
 
 def _pointed_to(link: Path, root: Path) -> str:
-    """A link inside the tree stays relative, so that it leads into the copy; others lead where they did."""
-    aim = os.readlink(link)
-    if os.path.isabs(aim):
-        return aim
-    return aim if (link.parent / aim).resolve().is_relative_to(root) else str((link.parent / aim).resolve())
+    """A link to what is copied leads into the copy, even if it is absolute: the program may write through it. Others
+    lead where they did."""
+    aim, there = os.readlink(link), Path(os.path.realpath(link))  # of a loop too
+    if not there.is_relative_to(root) or _LEFT_OUT.intersection(there.relative_to(root).parts):
+        return str(there)
+    return os.path.relpath(there, link.parent) if os.path.isabs(aim) else aim
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that the program wrote: its hash, and its text if it is short and is one."""
+    """A file that the program wrote: its hash, its text if it is short and is one, and its arrays if it holds some."""
 
     digest: str
     text: str | None
+    arrays: Arrays | None = None
 
 
 def snapshot(root: Path) -> dict[Path, tuple[int, int]]:
@@ -133,6 +136,9 @@ def written_since(root: Path, before: Mapping[Path, tuple[int, int]]) -> dict[st
 
 def _read(path: Path) -> Written:
     digest = _digest(path)
+    arrays = read_arrays(path)
+    if arrays is not None:
+        return Written(digest, None, arrays)
     if path.stat().st_size > MOST_TEXT:
         return Written(digest, None)
     try:

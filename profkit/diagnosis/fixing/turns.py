@@ -28,6 +28,8 @@ _MOST_ELSEWHERE = 0.05
 """Of the run's time: what PyTorch's idle threads use is far less, and a loader's worker far more."""
 _CROWDED = 2
 """Threads for each CPU, of all programs: with one of its own for each, a program alone comes near one."""
+_MOST_CROWDED = 0.1
+"""Of the run's time, spent waiting for a processor: more than most changes win."""
 _MOST_OUTPUT = 64 << 20
 """Characters of standard output that are compared; who prints more hardly reads it."""
 
@@ -77,6 +79,8 @@ class Run:
     seen: Seen
     written: Mapping[str, Written]
     parameters: Mapping[str, Float64s]
+    one_thread: bool = False
+    """PyTorch was told to compute in one thread."""
 
     @property
     def is_row_of_steps(self) -> bool:
@@ -88,6 +92,11 @@ class Run:
     def is_alone(self) -> bool:
         """Whether others kept the processors busy for which it waited: it has next to no second thread or child."""
         return self.seen.computes_elsewhere_s <= _MOST_ELSEWHERE * self.seen.run_ns / 1e9
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether it waited for processors, and other threads of its own hide how much of that is due to others."""
+        return not self.is_alone and self.seen.crowded_ns > _MOST_CROWDED * self.seen.run_ns
 
     def step_s(self, without_waits: bool = False) -> float | None:
         """Seconds a step, evenly over the run without its beginning; None if there are too few steps. Waits for
@@ -105,11 +114,13 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where copies are made and run: ``copy`` is the same path for each."""
+    """Where copies are made and run: ``copy`` is the same path for each. With ``one_thread`` PyTorch computes in one,
+    unless the program says otherwise."""
 
     tree: Tree
     program: Program
     folder: Path
+    one_thread: bool = False
 
     @property
     def copy(self) -> Path:
@@ -125,7 +136,8 @@ class Stage:
         seed = [] if self.program.seed is None else [f"--seed={self.program.seed}"]
         status, output, errors = self._call("turn", [f"--result={result}", *seed], timeout_s)
         seen = msgspec.json.decode(result.read_bytes(), type=Seen) if result.exists() else Seen()
-        return Run(status, output, errors, seen, written_since(self.copy, before), _load(result))
+        written = written_since(self.copy, before)
+        return Run(status, output, errors, seen, written, _load(result), self.one_thread)
 
     def try_out(self, child: str, options: list[str], timeout_s: float) -> tuple[int, str]:
         """Run a fresh copy in another of profkit's ways to run a program (`profkit.collect.launch`): its exit status,
@@ -148,12 +160,12 @@ class Stage:
         target = self.program.target if self.program.is_module else script
         command = [sys.executable, "-m", f"profkit.collect.launch.{child}", *options, *module, "--", target]
         out, err = self.folder / "stdout", self.folder / "stderr"
-        given = self.program.stdin or Path(os.devnull)
+        given, environment = self.program.stdin or Path(os.devnull), self._environment(working)
         with out.open("wb") as stdout, err.open("wb") as stderr, given.open("rb") as stdin:
             process = subprocess.Popen(  # noqa: S603  # what the user asked to run
                 [*command, *self.program.arguments],
                 cwd=working,
-                env=self._environment(),
+                env=environment,
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
@@ -162,16 +174,20 @@ class Stage:
             try:
                 process.wait(timeout_s)
             except subprocess.TimeoutExpired:
-                raise TooLong(f"a run did not end within {timeout_s:.0f} s{_rivals()}") from None
+                raise TooLong(f"a run did not end within {timeout_s:.0f} s{_rivals(environment)}") from None
             finally:
                 _end(process)
         return process.returncode, _read(out), _read(err)
 
-    def _environment(self) -> dict[str, str]:
-        """This process's, with the entries of Python's path as absolute ones, into the copy where they lie in it."""
+    def _environment(self, working: Path) -> dict[str, str]:
+        """This process's, with the entries of Python's path as absolute ones, into the copy where they lie in it. What
+        a shell calls the working folder is that of the copy too: a program may write there by this name."""
         entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
         moved = [self._moved(Path(entry).resolve()) for entry in entries]
-        return {**os.environ, **({"PYTHONPATH": os.pathsep.join(map(str, moved))} if moved else {})}
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1") if self.one_thread else {}
+        named = {"PWD": str(working)} if "PWD" in os.environ else {}
+        found = {"PYTHONPATH": os.pathsep.join(map(str, moved))} if moved else {}
+        return {**os.environ, **threads, **named, **found}
 
     def _moved(self, path: Path) -> Path:
         inside = path.is_relative_to(self.tree.root)
@@ -183,15 +199,16 @@ class Stage:
         return str(self.tree.root / path.relative_to(copy)) if path.is_relative_to(copy) else file
 
 
-def _rivals() -> str:
+def _rivals(environment: Mapping[str, str]) -> str:
     """Who may have kept the program from ending in time: threads of PyTorch that wait for each other take far longer
-    than their share of a crowded machine."""
+    than their share of a crowded machine. It may have been told to use one already."""
     if not hasattr(os, "getloadavg"):
         return ""
     wanting, there = os.getloadavg()[0], os.cpu_count() or 1
     if wanting < _CROWDED * there:
         return ""
-    return f" (about {wanting:.0f} threads want {there} CPUs: wait until others are done, or set OMP_NUM_THREADS=1)"
+    single = "" if environment.get("OMP_NUM_THREADS") == "1" else ", or set OMP_NUM_THREADS=1"
+    return f" (about {wanting:.0f} threads want {there} CPUs: wait until others are done{single})"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -89,3 +89,8 @@ def _check(facts: Facts, checks: Iterable[Callable[[Facts], str | None]]) -> Ite
 def find_obstacles(facts: Facts) -> tuple[str, ...]:
     """The reasons why a recording without findings does not prove a program without faults."""
     return tuple(_check(facts, OBSTACLES))
+
+
+def find_obstacles_of_run(facts: Facts) -> tuple[str, ...]:
+    """The same for a run that was only watched."""
+    return tuple(_check(facts, (check_children,)))

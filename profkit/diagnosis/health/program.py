@@ -57,7 +57,8 @@ def check_children(facts: Facts) -> str | None:
     """The processes that the program started worked longer than the program, which has no steps of its own."""
     run = facts.run
     is_loading = any(loader.workers for loader in run.loaders)
-    if run.step_signal is not None or is_loading or run.children_cpu_ns <= run.own_cpu_ns:
+    has_steps = run.step_signal is not None or facts.account.steps  # the latter of a run that was only watched
+    if has_steps or is_loading or run.children_cpu_ns <= run.own_cpu_ns:
         return None
     times = f"used {format_time(run.children_cpu_ns)} of CPU time, the program itself {format_time(run.own_cpu_ns)}"
     known = f"only the program that starts the work was recorded: the processes that it started {times}"

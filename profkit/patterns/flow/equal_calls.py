@@ -12,13 +12,13 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.patterns.loops.located import located_marks, marks_around
 from profkit.patterns.program import located_operators
-from profkit.trace.events import Int64s, Rows
+from profkit.trace.events import Bools, Rows
 from profkit.trace.statistics import distinct
 
 
 class EqualCalls(Struct, frozen=True):
-    """A line's ``site``, the ``marks`` of its equal runs in time order, and their ``operators``: one row for each
-    run."""
+    """A line's ``site``, the ``marks`` of its equal runs in the order of their operators, and their ``operators``: one
+    row for each run."""
 
     site: int
     marks: Rows
@@ -30,44 +30,63 @@ class EqualCalls(Struct, frozen=True):
 
 
 def equal_calls(facts: Facts, least: int) -> Iterator[EqualCalls]:
-    """Those of at least so many runs with operators in each, the ones with most of them first."""
+    """Those of at least so many runs with operators in each, the ones with most of them first. A line that calls its
+    own function again has the operators that it calls itself."""
     operators, events = located_operators(facts), facts.trace.events
-    marks, first, last = _runs(facts, operators)
+    marks, runs = _runs(facts, operators)
     groups: dict[tuple[int, bytes, bytes], list[int]] = {}
-    for number, (site, begin, end) in enumerate(
-        zip(events.site[marks].tolist(), first.tolist(), last.tolist(), strict=True)
-    ):
-        rows = operators[begin:end]
+    for number, (site, rows) in enumerate(zip(events.site[marks].tolist(), runs, strict=True)):
         key = site, events.name_code[rows].tobytes(), events.dims_code[rows].tobytes()
         groups.setdefault(key, []).append(number)
-    found = [(key[0], np.array(numbers, dtype=np.int64)) for key, numbers in groups.items() if len(numbers) >= least]
-    size = [-len(numbers) * int(last[numbers[0]] - first[numbers[0]]) for _, numbers in found]
-    for number in np.argsort(size, kind="stable").tolist():
-        site, numbers = found[number]
-        numbers = _apart(numbers, first, last)
+    found = [(key[0], numbers) for key, numbers in groups.items() if len(numbers) >= least]
+    size = [-len(numbers) * len(runs[numbers[0]]) for _, numbers in found]
+    for place in np.argsort(np.array(size, dtype=np.int64), kind="stable").tolist():
+        site, numbers = found[place]
+        numbers = _apart(numbers, runs)
         if len(numbers) >= least:
-            places = first[numbers][:, None] + np.arange(last[numbers[0]] - first[numbers[0]])
-            yield EqualCalls(site, marks[numbers], operators[places])
+            yield EqualCalls(site, marks[numbers], np.stack([runs[number] for number in numbers]))
 
 
-def _runs(facts: Facts, operators: Rows) -> tuple[Rows, Int64s, Int64s]:
-    """The marks of lines that ran operators, those of lines that ran once left out, and where among the operators each
-    begins and ends."""
+def _runs(facts: Facts, operators: Rows) -> tuple[Rows, list[Rows]]:
+    """The marks of lines that ran operators, in time order, without those of lines that ran once; and the operators of
+    each."""
     marks, site = located_marks(facts), facts.trace.events.site
-    first, last = np.searchsorted(operators, marks), np.searchsorted(operators, facts.tree.stop[marks])
     often = np.bincount(site[marks].clip(min=0), minlength=1) > 1
-    chosen = (last > first) & often[site[marks].clip(min=0)]
-    return marks[chosen], first[chosen], last[chosen]
+    marks = marks[often[site[marks].clip(min=0)]]
+    first, last = np.searchsorted(operators, marks), np.searchsorted(operators, facts.tree.stop[marks])
+    around = marks_around(facts)[operators]
+    order = np.argsort(around, kind="stable")
+    own = [np.searchsorted(around[order], marks, side=side) for side in ("left", "right")]
+    again = np.isin(site[marks], distinct(site[marks[_are_inside_themselves(facts, marks)]]))
+    runs = [
+        operators[order[of:to]] if recurs else operators[begin:end]
+        for recurs, of, to, begin, end in zip(
+            again.tolist(), *(one.tolist() for one in (*own, first, last)), strict=True
+        )
+    ]
+    kept = [number for number, rows in enumerate(runs) if rows.size]
+    return marks[kept], [runs[number] for number in kept]
 
 
-def _apart(numbers: Int64s, first: Int64s, last: Int64s) -> Int64s:
-    """Without those that lie within another: a function may call itself for the same work."""
-    kept, end = [], -1
-    for number in numbers.tolist():
-        if first[number] >= end:
+def _are_inside_themselves(facts: Facts, marks: Rows) -> Bools:
+    """Whether a mark of the same line lies around: the function has called itself."""
+    site, above = facts.trace.events.site, marks_around(facts)
+    found, outer = np.zeros(len(marks), dtype=bool), above[marks]
+    while (outer >= 0).any():
+        found |= (outer >= 0) & (site[outer] == site[marks])
+        outer = np.where(outer >= 0, above[outer], outer)
+    return found
+
+
+def _apart(numbers: list[int], runs: list[Rows]) -> list[int]:
+    """Without those that lie within another, in the order of their operators: a function may call itself for the same
+    work, and in a recursion the outer calls may end first or last."""
+    kept, end = list[int](), -1
+    for number in sorted(numbers, key=lambda one: (int(runs[one][0]), -int(runs[one][-1]))):
+        if runs[number][0] > end:
             kept.append(number)
-            end = last[number]
-    return np.array(kept, dtype=np.int64)
+            end = int(runs[number][-1])
+    return kept
 
 
 def loops_of(facts: Facts, calls: EqualCalls) -> list[Rows]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Container, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 from msgspec import Struct
@@ -25,6 +26,9 @@ _OF_MODELS = frozenset(
 """Loops over these belong to an optimizer, to clipping or to averaging weights. Stacking what a model holds would copy
 it; `torch._foreach_…` is the cure there."""
 _ACCUMULATING = frozenset(("add", "max", "maximum", "min", "minimum", "mul", "sub"))
+
+_LOOPS = 256
+"""Whose answers are kept."""
 
 
 class _Effect(Struct, frozen=True):
@@ -59,6 +63,14 @@ def rounds_are_independent(
     written to, a branch. It is also no for parameters and gradients, unless the caller says otherwise. With
     ``may_write`` a round may branch, and write to what the loop's head gives it: each round then has its own tensors.
     """
+    return _are_independent(frozenset(body), frozenset(called), may_go_through_a_model, may_write)
+
+
+@lru_cache(_LOOPS)
+def _are_independent(
+    body: frozenset[CallSite], called: frozenset[CallSite], may_go_through_a_model: bool, may_write: bool
+) -> bool:
+    """Once for each loop: every one of its lines may be asked about."""
     statements = _statements(body)
     if not all(_keeps_to_itself(statement) for statement in _statements(called)):
         return False
@@ -134,7 +146,8 @@ def _statements(sites: Iterable[CallSite]) -> list[ast.stmt | None]:
     last line with only closing brackets does not run, so it is missing here."""
     found: list[ast.stmt | None] = []
     text, last = "", CallSite("", 0, "")
-    for site in sorted({(site.file, site.line): site for site in sites}.values(), key=lambda one: (one.file, one.line)):
+    ordered = sorted(sites, key=lambda one: (one.file, one.line, one.function, one.source))
+    for site in {(site.file, site.line): site for site in ordered}.values():
         follows = site.file == last.file and site.line == last.line + 1
         if text and not (closing_brackets(text) and follows):
             found += _parsed(text)

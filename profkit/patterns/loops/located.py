@@ -92,6 +92,17 @@ def rounds_by_line(facts: Facts, marks: Rows, least: int) -> list[Rows]:
     return [rounds for rounds in runs if len(rounds) >= least]
 
 
+def ways_apart(facts: Facts, line: Rows, first_line: Rows) -> tuple[Rows, Rows]:
+    """Both marks, moved outward equally far until the same mark, or none, lies around both."""
+    above = marks_around(facts)
+    while True:
+        outer, first_outer = above[line], np.where(first_line >= 0, above[first_line], NONE)
+        rises = (first_line >= 0) & (outer >= 0) & (first_outer >= 0) & (outer != first_outer)
+        if not rises.any():
+            return line, first_line
+        line, first_line = np.where(rises, outer, line), np.where(rises, first_outer, first_line)
+
+
 def call_marks(facts: Facts) -> Rows:
     """The located step's mark of each call of PyTorch's functions, by the call's number; `NONE` if it has none."""
     numbers = [name.removeprefix(CALL_MARK) if name.startswith(CALL_MARK) else "" for name in facts.trace.names]

@@ -10,6 +10,7 @@ import ast
 import itertools
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,6 +18,9 @@ from msgspec.structs import replace
 from profkit.derive.families import ELEMENTWISE, VIEW
 from profkit.source.statements import Effect, assigned_names, derived_names, effect_of, names_in
 from profkit.source.syntax import parse_line, parse_statements
+
+_LOOPS = 256
+"""Whose lines are kept as they were read."""
 
 
 def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool:
@@ -32,16 +36,25 @@ def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool
         for varying, element in _comprehensions(statement):
             if any(_callee_names(call) & varying and not _argument_names(call) & varying for call in _calls(element)):
                 return True
-    lines = [parsed for line in body_lines for parsed in parse_statements(line)]
-    varying = _union(names_in(line.target) for line in lines if isinstance(line, ast.For))
-    calling = {statement: _calls_of(statement, varying) for statement in statements}
+    varied, effects = _loop_of(frozenset(body_lines))
+    calling = {statement: _calls_of(statement, varied) for statement in statements}
+    if not any(calling.values()):
+        return False
     results = _union(_into_results(statement).changes for statement, calls in calling.items() if calls)
-    derived = derived_names(results, [_into_results(line) for line in lines if not isinstance(line, ast.For)])
-    return any(not (_argument_names(call) & (derived | varying)) for call in itertools.chain(*calling.values()))
+    derived = derived_names(results, effects)
+    return any(not (_argument_names(call) & (derived | varied)) for call in itertools.chain(*calling.values()))
 
 
-def _calls_of(statement: ast.stmt, varying: set[str]) -> list[ast.Call]:
-    return [call for call in _calls(statement) if _callee_names(call) & varying]
+@lru_cache(_LOOPS)
+def _loop_of(body_lines: frozenset[str]) -> tuple[frozenset[str], tuple[Effect, ...]]:
+    """The names that the heads of a loop vary, and what its other lines do: the same for each line asked about."""
+    lines = [parsed for line in sorted(body_lines) for parsed in parse_statements(line)]
+    varying = _union(names_in(line.target) for line in lines if isinstance(line, ast.For))
+    return frozenset(varying), tuple(_into_results(line) for line in lines if not isinstance(line, ast.For))
+
+
+def _calls_of(statement: ast.stmt, varied: AbstractSet[str]) -> list[ast.Call]:
+    return [call for call in _calls(statement) if _callee_names(call) & varied]
 
 
 def is_named_lambda(line: str) -> bool:

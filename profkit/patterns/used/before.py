@@ -52,33 +52,31 @@ class _Maker(Struct, frozen=True):
     used: float
 
 
-def partwise_making(shape: Shape, step: StepCalls) -> Rows:
+def partwise_making(shape: Shape, step: StepCalls, results: Sequence[Shape]) -> Rows:
     """The places of the linear layers, convolutions over single positions, and sums along some dimensions that make a
-    tensor of this shape."""
-    results = _results(step)
+    tensor of this shape. The ``results`` are those of `all_results`."""
     wanted = [
         result == shape and base_name(call.name) in _PARTWISE for call, result in zip(step.calls, results, strict=True)
     ]
     return np.flatnonzero(np.array(wanted, dtype=bool)[step.number]) if wanted else step.rows[:0]
 
 
-def parts_before(place: int, shape: Shape, along: frozenset[int], used: float, step: StepCalls) -> Iterator[Before]:
-    """The operators before the one at this place of which a like part is enough. ``along`` are the dimensions of its
-    result, of the ``shape``, in which only a part is read."""
-    results = _results(step)
-    waiting, seen = [_Maker(place, shape, along, used)], {place}
+def parts_before(maker: Before, along: frozenset[int], step: StepCalls, results: Sequence[Shape]) -> Iterator[Before]:
+    """The operators before this one of which a like part is enough. ``along`` are the dimensions of its result in which
+    only a part is read, and the ``results`` those of `all_results`."""
+    waiting, seen = [_Maker(maker.place, maker.shape, along, maker.used)], {maker.place}
     while waiting and len(seen) < _FURTHEST:
         reader = waiting.pop()
-        for maker in _makers_for(reader, results, step):
-            if maker.place in seen:
+        for found in _makers_for(reader, results, step):
+            if found.place in seen:
                 continue
-            seen.add(maker.place)
-            waiting.append(maker)
-            if not _is_slice(step.calls[step.number[maker.place]]):
-                yield Before(maker.place, maker.shape, maker.used)
+            seen.add(found.place)
+            waiting.append(found)
+            if not _is_slice(step.calls[step.number[found.place]]):
+                yield Before(found.place, found.shape, found.used)
 
 
-def _results(step: StepCalls) -> list[Shape]:
+def all_results(step: StepCalls) -> list[Shape]:
     """What each distinct call makes, also if it is a layer or a slice."""
     return [
         _result_of(call, given, known) for call, given, known in zip(step.calls, step.shapes, step.results, strict=True)

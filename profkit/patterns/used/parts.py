@@ -25,7 +25,7 @@ from profkit.patterns.calls import Call, call_of
 from profkit.patterns.frequency import in_most_steps
 from profkit.patterns.named_lines import Places, costliest_lines
 from profkit.patterns.step_calls import COPIES, PRODUCTS, Shape, StepCalls, repeated_in_measured, step_calls
-from profkit.patterns.used.before import LAYERS, parts_before, partwise_making
+from profkit.patterns.used.before import LAYERS, Before, all_results, parts_before, partwise_making
 from profkit.patterns.used.picked import picked_shares
 from profkit.trace.events import Rows
 
@@ -115,7 +115,8 @@ def mostly_unused(facts: Facts) -> list[UsedPart]:
     cut = {given[0] for call, given in zip(step.calls, step.shapes, strict=True) if given and _cuts_much(call, given)}
     cut |= {whole for at in picked if math.prod(whole := step.shapes[step.number[at]][0]) >= _LEAST_ELEMENTS}
     looked_at = sorted(cut, key=math.prod, reverse=True)[:_MOST_SHAPES]
-    return [part for shape in looked_at for part in _parts_of(shape, step, picked)]
+    results = all_results(step) if looked_at else []
+    return [part for shape in looked_at for part in _parts_of(shape, step, results, picked)]
 
 
 def sorted_heads(facts: Facts) -> list[SortedHead]:
@@ -213,12 +214,14 @@ def _diagonal_of(whole: Shape, given: Sequence[int]) -> Shape:
     return (*others, min(whole[at] for at in dimensions))
 
 
-def _parts_of(shape: Shape, step: StepCalls, picked: Mapping[int, float]) -> Iterator[UsedPart]:
+def _parts_of(
+    shape: Shape, step: StepCalls, results: Sequence[Shape], picked: Mapping[int, float]
+) -> Iterator[UsedPart]:
     """Walk from one operator that makes a tensor of this shape to the next in its step. Those whose result only the
     next one takes form a chain; it ends with what only slices take. What goes into the chain needs a like part."""
     rows, over, takes = step.rows, step.over.tolist(), step.taking(shape).tolist()
     works = [at for at in step.making(shape).tolist() if _commutes(step.calls[step.number[at]])]
-    makes = sorted({*works, *partwise_making(shape, step).tolist()})
+    makes = sorted({*works, *partwise_making(shape, step, results).tolist()})
     chain: list[int] = []
     taking = set(takes)
     for maker, following in pairwise([*makes, len(rows)]):
@@ -236,7 +239,7 @@ def _parts_of(shape: Shape, step: StepCalls, picked: Mapping[int, float]) -> Ite
                 at for at in chain if not (one_position and base_name(step.calls[step.number[at]].name) == "linear")
             ]:
                 yield UsedPart(rows[own], rows[taken_by], shape, used, rows[chain])
-            for before in parts_before(chain[0], shape, along, used, step):
+            for before in parts_before(Before(chain[0], shape, used), along, step, results):
                 yield UsedPart(rows[[before.place]], rows[taken_by], before.shape, before.used, rows[chain])
         chain = []
 

@@ -29,7 +29,7 @@ BEFORE = "before the first step"
 COMPILING = PHASE_OF[StackActivity.COMPILING]
 STEPS = "steps"
 DATA = PHASE_OF[StackActivity.DATA]
-EVALUATION = "evaluation"
+EVALUATION = PHASE_OF[StackActivity.EVALUATING]
 UNGRADED = "work without gradients"
 """Such as a rollout: neither does the text call it an evaluation, nor is it within the loop that trains."""
 BETWEEN = "between the epochs"
@@ -40,13 +40,15 @@ CHILD = PHASE_OF[StackActivity.CHILD]
 """The program waits for a command that it started."""
 ASKING = PHASE_OF[StackActivity.ASKING]
 LOGGING = PHASE_OF[StackActivity.LOGGING]
+COLLECTING = PHASE_OF[StackActivity.COLLECTING]
+"""Python's own: one that the program asks for is work of its line."""
 AFTER = "after the last step"
 PROFKIT = PHASE_OF[StackActivity.PROFKIT]
 PROGRAM = PROGRAM_PHASE
 """Where no step was seen, all that shows nothing else."""
 PHASES = (
     *(START, IMPORTS, LOADING, BEFORE, COMPILING, STEPS, DATA, EVALUATION, UNGRADED, BETWEEN),
-    *(SAVING, NETWORK, COPYING, CHILD, ASKING, LOGGING, AFTER, PROGRAM, PROFKIT),
+    *(SAVING, NETWORK, COPYING, CHILD, ASKING, LOGGING, COLLECTING, AFTER, PROGRAM, PROFKIT),
 )
 """In the order in which a run has them."""
 OUTSIDE_STEPS = (EVALUATION, UNGRADED, BETWEEN, SAVING, COPYING, CHILD, ASKING, LOGGING)
@@ -186,7 +188,7 @@ def _shared(first: tuple[int, ...], second: tuple[int, ...]) -> int:
 
 def label_stacks(account: RunAccount) -> list[str]:
     """A phase for each stack of the account."""
-    account = structs.replace(account, stacks=_with_waits(account.stacks))
+    account = structs.replace(account, stacks=_with_waits(tuple(_without_requests(account))))
     evaluating = [any(place.evaluates for place in _places(account, stack)) for stack in account.stacks]
     ungraded = [known or _is_ungraded(account, stack) for stack, known in zip(account.stacks, evaluating, strict=True)]
     training = _training_stacks(account, ungraded)
@@ -200,12 +202,23 @@ def label_stacks(account: RunAccount) -> list[str]:
             for stack, evaluates in zip(account.stacks, evaluating, strict=True)
         ]
     loops = _training_loops(account, training)
+    same = frozenset(stack.places for stack in training if stack.places and not loops)
     first_ns = min(stack.first_ns for stack in training)
     last_ns = max(stack.last_ns for stack in training)
     return [
-        _label(account, stack, evaluates, loops, (first_ns, last_ns))
+        STEPS
+        if stack.activity in _PLAIN and stack.places in same  # a library's own loop, between its passes
+        else _label(account, stack, evaluates, loops, (first_ns, last_ns))
         for stack, evaluates in zip(account.stacks, evaluating, strict=True)
     ]
+
+
+def _without_requests(account: RunAccount) -> Iterator[StackTime]:
+    """A collection that a line asks for is that line's work, as all that it does."""
+    for stack in account.stacks:
+        source = account.places[known[-1]].site.source if (known := _known(account, stack)) else ""
+        is_asked = stack.activity == StackActivity.COLLECTING.value and ".collect(" in source
+        yield structs.replace(stack, activity=StackActivity.OTHER.value) if is_asked else stack
 
 
 def _with_waits(stacks: tuple[StackTime, ...]) -> tuple[StackTime, ...]:
@@ -231,7 +244,7 @@ def _with_waits(stacks: tuple[StackTime, ...]) -> tuple[StackTime, ...]:
 def _training_stacks(account: RunAccount, ungraded: Iterable[bool]) -> list[StackTime]:
     """Those of backward passes and updates, and of lines around a call of ``backward``; if there are none, those of the
     model outside of evaluations and other work without gradients."""
-    training, calling = [], []
+    training, calling = list[StackTime](), list[StackTime]()
     for stack, is_ungraded in zip(account.stacks, ungraded, strict=True):
         if is_ungraded:
             continue

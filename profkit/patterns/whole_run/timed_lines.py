@@ -8,7 +8,7 @@ which lines take more in the last steps than in the first.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import numpy as np
 from msgspec import Struct, structs
@@ -81,10 +81,19 @@ class TimedLine(Struct, frozen=True):
         return max(0.0, self.timed_ns - at_first * steps) + max(0.0, self.first_ns - at_first) * earlier
 
 
+class TimedPhase(Struct, frozen=True):
+    """A phase of the run in the timed steps, and its line with most of the time. Times are those of `TimedLine`."""
+
+    label: str
+    site: CallSite | None
+    timed_ns: float
+    excess_ns: float
+
+
 class TimedLines(Struct, frozen=True):
     """``long`` are the lines of long steps, those with the most time beyond the usual first: of each stack the
     innermost line that the training does not run. ``inner`` are innermost lines, those that grew most first. ``every``
-    are lines with all that they call.
+    are lines with all that they call, and ``phases`` those of the run but for the steps' own.
 
     ``excess_ns`` is what long steps take beyond the median one, in all, and ``usual_ns`` is the rest. ``growth_ns`` is
     how much longer a step of the last quarter takes than one of the first. There are ``steps``, ``long_steps`` of them
@@ -94,6 +103,7 @@ class TimedLines(Struct, frozen=True):
     long: tuple[TimedLine, ...]
     inner: tuple[TimedLine, ...]
     every: tuple[TimedLine, ...]
+    phases: tuple[TimedPhase, ...]
     excess_ns: float
     usual_ns: float
     first_ns: float
@@ -116,7 +126,13 @@ class TimedLines(Struct, frozen=True):
         told = tuple(line for line in special[:MOST_LINES] if line.excess_ns >= _NOTABLE * self.excess_ns)
         return told if sum(line.excess_ns for line in told) >= _MOSTLY * self.excess_ns > 0 else ()
 
-    def _is_special(self, line: TimedLine) -> bool:
+    def happening(self) -> tuple[TimedPhase, ...]:
+        """The same of phases, which many lines may share: what happened in the long steps."""
+        special = [phase for phase in self.phases if self._is_special(phase)]
+        told = tuple(phase for phase in special[:MOST_LINES] if phase.excess_ns >= _NOTABLE * self.excess_ns)
+        return told if sum(phase.excess_ns for phase in told) >= _MOSTLY * self.excess_ns > 0 else ()
+
+    def _is_special(self, line: TimedLine | TimedPhase) -> bool:
         usual = (line.timed_ns - line.excess_ns) / max(self.usual_ns, 1.0)
         share = line.excess_ns / max(self.excess_ns, 1.0)
         return line.excess_ns >= _MOSTLY * line.timed_ns and share >= _TIMES * usual
@@ -177,6 +193,7 @@ def timed_lines(facts: Facts) -> TimedLines | None:
         long=tuple(sorted(long, key=lambda line: -line.excess_ns)),
         inner=tuple(sorted(inner, key=lambda line: -line.growth_ns)),
         every=tuple(add_up.of(ways)),
+        phases=tuple(sorted(add_up.of_phases(), key=lambda phase: -phase.excess_ns)),
         excess_ns=float((took_ns[spans.long] - median(took_ns)).sum()),
         usual_ns=spans.usual_ns,
         first_ns=float(took_ns[:quarter].mean()) if early is None else early.step_ns,
@@ -189,10 +206,10 @@ def timed_lines(facts: Facts) -> TimedLines | None:
     )
 
 
-@derived_once
-def lines_in_run(facts: Facts) -> TimedLines | None:
-    """The same over all steps of a run that was only watched: of these no more is known than how long they took, a few
-    together. So no step of them is long. None if too few are known."""
+def lines_in_run(facts: Facts, since: int = 0) -> TimedLines | None:
+    """The same over all steps of the run whose ends were seen: of these no more is known than how long they took, a few
+    together. So no step of them is long. If the steps got longer ``since`` a later span, only those from there on
+    count, and all before are the first ones. None if too few are known."""
     account = facts.account
     took_ns = np.array([span.took_ns for span in account.steps], dtype=np.float64)
     count = np.array([span.steps for span in account.steps], dtype=np.int64)
@@ -200,9 +217,10 @@ def lines_in_run(facts: Facts) -> TimedLines | None:
         return None
     if not _LEAST_STEPS <= len(count) <= MOST_COLUMNS or (count <= 0).any():
         return None
-    before, quarter = np.cumsum(count) - count, int(count.sum()) // 4
-    in_first, in_last = before < quarter, before + count > count.sum() - quarter
-    spans = _spans_in_run(account, in_first, in_last)
+    counts, before = np.arange(len(count)) >= since, np.cumsum(count) - count
+    quarter = int(count[counts].sum()) // 4
+    in_first, in_last = ~counts if since else before < quarter, before + count > count.sum() - quarter
+    spans = _spans_in_run(account, (counts, in_first, in_last))
     labels, same = phase_labels(facts), _same_lines(account)
     ways = {
         number: _places(account, number, same) for number, label in enumerate(labels) if label not in (PROFKIT, IMPORTS)
@@ -213,11 +231,12 @@ def lines_in_run(facts: Facts) -> TimedLines | None:
         long=(),
         inner=tuple(sorted(inner, key=lambda line: -line.growth_ns)),
         every=(),
+        phases=(),
         excess_ns=0.0,
         usual_ns=spans.usual_ns,
         first_ns=float(took_ns[in_first].sum() / count[in_first].sum()),
         last_ns=float(took_ns[in_last].sum() / count[in_last].sum()),
-        steps=int(count.sum()),
+        steps=int(count[counts].sum()),
         long_steps=0,
         first_steps=spans.first_steps,
         knows_usual=True,
@@ -225,13 +244,14 @@ def lines_in_run(facts: Facts) -> TimedLines | None:
     )
 
 
-def _spans_in_run(account: RunAccount, in_first: Bools, in_last: Bools) -> _Spans:
-    """The columns with these of the account's steps."""
+def _spans_in_run(account: RunAccount, parts: tuple[Bools, Bools, Bools]) -> _Spans:
+    """The columns with the account's steps that count, the first of them and the last."""
+    counts, in_first, in_last = parts
     columns = account.column_ns, len(account.columns)
     shares = [_overlap(span.until_ns - span.took_ns, span.until_ns, *columns) for span in account.steps]
     inside, first, last = (
         np.sum([share for share, is_in in zip(shares, chosen, strict=True) if is_in], axis=0).clip(max=1)
-        for chosen in (np.ones_like(in_first), in_first, in_last)
+        for chosen in parts
     )
     count = np.array([span.steps for span in account.steps])
     return _Spans(
@@ -242,7 +262,7 @@ def _spans_in_run(account: RunAccount, in_first: Bools, in_last: Bools) -> _Span
         long=np.zeros(1, dtype=np.bool_),
         quarter=int(count[in_last].sum()),
         first_steps=int(count[in_first].sum()),
-        usual_ns=float(sum(span.took_ns for span in account.steps)),
+        usual_ns=float(sum(span.took_ns for span, is_in in zip(account.steps, counts, strict=True) if is_in)),
         column_ns=account.column_ns,
     )
 
@@ -411,11 +431,22 @@ class _Sums(Struct, frozen=True):
                 stacks_of[at].append(number)
         return [self._line(at, numbers) for at, numbers in stacks_of.items()]
 
+    def of_phases(self) -> Iterator[TimedPhase]:
+        """Each but the steps' own, with the line of the stack that has most of it there."""
+        for label in sorted({self.labels[number] for number in self.ways} - {STEPS}):
+            numbers = [number for number in self.ways if self.labels[number] == label]
+            way = self.ways[numbers[int((self.times[numbers] @ self.spans.inside).argmax())]]
+            site = self.account.places[way[-1]].site if way else None
+            yield TimedPhase(label, site, *self._beyond_usual(self.times[numbers].sum(axis=0)))
+
+    def _beyond_usual(self, column: Float64s) -> tuple[float, float]:
+        """The time in the timed steps, and what of it is beyond that in usual ones."""
+        timed_ns, usual_ns = float(column @ self.spans.inside), self.spans.usual_of(column)
+        return timed_ns, 0.0 if usual_ns is None else max(0.0, timed_ns - usual_ns)
+
     def _line(self, at: int, numbers: list[int]) -> TimedLine:
         spans, column = self.spans, self.times[numbers].sum(axis=0)
-        timed_ns = float(column @ spans.inside)
-        usual_ns = spans.usual_of(column)
-        excess_ns = 0.0 if usual_ns is None else max(0.0, timed_ns - usual_ns)
+        timed_ns, excess_ns = self._beyond_usual(column)
         known = Counter[str]()
         for number in numbers:
             known[self.labels[number]] += self.account.stacks[number].time_ns

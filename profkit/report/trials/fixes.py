@@ -85,7 +85,9 @@ def _gain(gain: Gain) -> str:
     if gain.frees_graphs:
         memory += f"; {gain.nodes_before:,} backward nodes kept alive before, {gain.nodes_after:,} after"
     waits = f"; {format_share(gain.waited)} of the runs left out: others kept the processor busy"
-    return f"{seconds}: {shorter}, {gain.pairs} pairs of runs{memory}{waits if gain.waited >= _MENTIONED else ''}"
+    waits = waits if gain.waited >= _MENTIONED else ""
+    threads = "; PyTorch in one thread, as others kept the processors busy" if gain.one_thread else ""
+    return f"{seconds}: {shorter}, {gain.pairs} pairs of runs{memory}{waits}{threads}"
 
 
 def _interval(share: Share) -> str:

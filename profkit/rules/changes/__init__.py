@@ -8,6 +8,7 @@ Decisions, and why they were made:
 - libcst, not text: a call over several lines, tabs, comments and other encodings need no code of their own.
 - A literal may be changed, a variable not. Whoever wrote ``num_workers=args.workers`` decides it elsewhere.
 - Where a rule has no file here, its finding's changed line (``source/changes.py``) is applied.
+- A change that fails unforeseen, or writes what is no Python, is refused with what to report. The others go on.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tokenize
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from profkit.core.failures import describe_failure
 from profkit.findings.values import Change, Finding
 from profkit.rules.changes.refusing import AltersNumbers, Refused
 
@@ -30,9 +32,12 @@ __all__ = ["AltersNumbers", "Refused", "changed_file"]
 NOT_RULES = (
     "base",
     "bookkeeping",
+    "columns",
     "deferring",
     "drawing",
+    "early_reads",
     "einsums",
+    "growing_rows",
     "keeping",
     "kinds",
     "models",
@@ -68,12 +73,18 @@ def changed_file(raw: bytes, finding: Finding) -> bytes:
 
 
 def _changed(raw: bytes, change: Callable[[ProgramText, Finding], bytes], finding: Finding) -> bytes:
-    from profkit.rules.changes.base import program_text
+    from profkit.rules.changes.base import parse_quietly, program_text
 
     try:
-        return change(program_text(raw), finding)
+        after = change(program_text(raw), finding)
+        parse_quietly(after)
+    except Refused:
+        raise
     except RecursionError:
         raise Refused("the file is nested too deeply") from None
+    except Exception as error:  # one change that fails must not cost the user the others
+        raise Refused(f"the change {describe_failure(error)}") from error
+    return after
 
 
 def has_change(rule: str) -> bool:

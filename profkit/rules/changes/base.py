@@ -46,7 +46,7 @@ class ProgramText:
 
     def __init__(self, raw: bytes) -> None:
         try:
-            _refuse_too_deep(raw)
+            parse_quietly(raw)
             module = libcst.parse_module(raw)
             is_whole = module.bytes == raw
         except (libcst.ParserSyntaxError, SyntaxError, LookupError, RecursionError, ValueError, MemoryError) as error:
@@ -163,8 +163,9 @@ def program_text(raw: bytes) -> ProgramText:
     return ProgramText(raw)
 
 
-def _refuse_too_deep(raw: bytes) -> None:
-    """Python refuses what is nested too deeply; libcst's parser would end the process."""
+def parse_quietly(raw: bytes) -> None:
+    """Raise what Python raises for what is no Python, or is nested too deeply: libcst's parser would end the
+    process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the program, such as an invalid escape
         compile(raw, "<file>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
@@ -191,6 +192,13 @@ def called_name(call: libcst.Call) -> str:
 def text_of(node: libcst.CSTNode) -> str:
     """The source of a node."""
     return libcst.Module(body=[]).code_for_node(node)
+
+
+def elements_of(row: libcst.Tuple | libcst.List) -> list[libcst.BaseExpression]:
+    """The elements, if none stands for several: ``a, *b`` raises `Refused`."""
+    if any(isinstance(one, libcst.StarredElement) for one in row.elements):
+        raise Refused(f"`{text_of(row)}` does not show how many elements it has")
+    return [one.value for one in row.elements]
 
 
 def refuse_hidden_arguments(call: libcst.Call) -> None:

@@ -11,7 +11,7 @@ from libcst import matchers
 
 from profkit.rules.changes.base import ProgramText, called_name, text_of
 from profkit.rules.changes.refusing import Refused
-from profkit.rules.changes.scopes import Loop, attribute_assignment, is_set, lies_in, names_in, scope_of, uses
+from profkit.rules.changes.scopes import Loop, assigned_value, is_set, lies_in, names_in, scope_of, uses
 
 _COUNTING = frozenset(("abs", "append", "float", "int", "len", "max", "min", "round", "sqrt", "log", "exp"))
 """What such a method may call."""
@@ -167,7 +167,7 @@ def _refuse_no_list(text: ProgramText, call: libcst.Call, place: libcst.BaseExpr
     path = path_of(place)
     is_item = path[-1][0] == "item"
     holder = text_of(place.value) if is_item and isinstance(place, libcst.Subscript) else text_of(place)
-    made = attribute_assignment(text, holder, call).value
+    made = assigned_value(text, holder, call)
     if is_item and isinstance(made, libcst.Dict):
         items = (one for one in made.elements if isinstance(one, libcst.DictElement))
         made = next((one.value for one in items if text_of(one.key) == path[-1][1]), made)

@@ -20,11 +20,11 @@ _SIZES = frozenset(("len", "size", "numel", "int", "float"))
 
 
 class Deferred(Struct, frozen=True):
-    """A call, its argument that reads a number, and the tensor that is read."""
+    """A call, its arguments that read a number each, and the tensors that are read."""
 
     call: libcst.Call
-    number: libcst.Arg
-    tensor: libcst.BaseExpression
+    numbers: tuple[libcst.Arg, ...]
+    tensors: tuple[libcst.BaseExpression, ...]
 
 
 class _Names(Struct, frozen=True):
@@ -38,13 +38,14 @@ class _Names(Struct, frozen=True):
 def defer(text: ProgramText, loop: Loop, line: libcst.SimpleStatementLine, found: Deferred) -> bytes:
     """The file with the calls behind the loop. Raises `Refused` if somebody would see it."""
     refuse_other_work(text, loop, found.call)
-    refuse_changed_later(text, loop, found.tensor)
+    for tensor in found.tensors:
+        refuse_changed_later(text, loop, tensor)
     if isinstance(loop, libcst.While) and not variables_in(text, loop.test):
         raise Refused("the loop has no end of its own")
     stored = _stored(text, loop, found)
     names = _Names(*(fresh_name(text, name) for name in ("noted", "entry", "number")))
-    kept = text_of(detached(found.tensor))
-    entry = f"({', '.join([kept, *(text_of(one.value) for one in stored)])})" if stored else kept
+    kept = [text_of(detached(tensor)) for tensor in found.tensors] + [text_of(one.value) for one in stored]
+    entry = f"({', '.join(kept)})" if len(kept) > 1 else kept[0]
     behind = _calls(text, found, stored, names)
     blocks = {id(block): block for block in (_block_of(text, name, loop) for name in others_in(text, loop, found.call))}
     again = [text.parsed(one) for one in (*behind, f"{names.noted}.clear()")]
@@ -60,7 +61,7 @@ def defer(text: ProgramText, loop: Loop, line: libcst.SimpleStatementLine, found
 
 def _stored(text: ProgramText, loop: Loop, found: Deferred) -> list[libcst.Arg]:
     """The other arguments that have to be kept with the tensor. Numbers that stand there need not."""
-    others = [one for one in found.call.args if one is not found.number]
+    others = [one for one in found.call.args if one not in found.numbers]
     if any(one.star for one in found.call.args):
         raise Refused("the call takes arguments that the line does not show")
     stored = [one for one in others if not isinstance(one.value, (libcst.Integer, libcst.Float, libcst.SimpleString))]
@@ -74,24 +75,30 @@ def _stored(text: ProgramText, loop: Loop, found: Deferred) -> list[libcst.Arg]:
 
 
 def _calls(text: ProgramText, found: Deferred, stored: list[libcst.Arg], names: _Names) -> tuple[str, ...]:
-    torch = text.known_as("torch")
+    torch, count = text.known_as("torch"), len(found.numbers)
+    number = [names.number, *(fresh_name(text, f"{names.number}_{at}") for at in range(2, count + 1))]
     given = []
     for one in found.call.args:
         value = text_of(one.value)
-        if one is found.number:
+        if one in found.numbers:
             is_float = isinstance(one.value, libcst.Call) and called_name(one.value) == "float"
-            value = f"float({names.number})" if is_float else names.number
+            value = number[found.numbers.index(one)]
+            value = f"float({value})" if is_float else value
         elif one in stored:
-            value = f"{names.entry}[{stored.index(one) + 1}]"
+            value = f"{names.entry}[{stored.index(one) + count}]"
         given.append(f"{one.keyword.value}={value}" if one.keyword is not None else value)
     call = f"{text_of(found.call.func)}({', '.join(given)})"
-    parts = f"[{names.entry}[0] for {names.entry} in {names.noted}]" if stored else names.noted
-    read = f"{torch}.stack({parts}).flatten().tolist() if {names.noted} else []"
-    if not stored:
+    if count == 1 and not stored:
+        read = f"{torch}.stack({names.noted}).flatten().tolist() if {names.noted} else []"
         return (f"for {names.number} in {read}:\n    {call}\n",)
-    numbers = fresh_name(text, "numbers")
-    pairs = f"for {names.entry}, {names.number} in zip({names.noted}, {numbers}):"
-    return f"{numbers} = {read}", f"{pairs}\n    {call}\n"
+    parts = [f"[{names.entry}[{at}] for {names.entry} in {names.noted}]" for at in range(count)]
+    rows = [fresh_name(text, "numbers"), *(fresh_name(text, f"numbers_{at}") for at in range(2, count + 1))]
+    reads = [
+        f"{row} = {torch}.stack({part}).flatten().tolist() if {names.noted} else []"
+        for row, part in zip(rows, parts, strict=True)
+    ]
+    each, over = ([names.entry, *number], [names.noted, *rows]) if stored else (number, rows)
+    return *reads, f"for {', '.join(each)} in zip({', '.join(over)}):\n    {call}\n"
 
 
 def _block_of(text: ProgramText, name: libcst.Name, loop: Loop) -> libcst.IndentedBlock:

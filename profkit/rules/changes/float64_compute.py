@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import libcst
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Edit, ProgramText, called_name, followed_by, text_of, with_new_argument
+from profkit.rules.changes.base import (
+    Edit,
+    ProgramText,
+    called_name,
+    followed_by,
+    refuse_hidden_arguments,
+    text_of,
+    with_new_argument,
+)
 from profkit.rules.changes.refusing import AltersNumbers, Refused
-from profkit.rules.changes.scopes import mutated, scope_of
+from profkit.rules.changes.scopes import assigned_value, lies_in, mutated, scope_of, variables_in
 from profkit.rules.changes.sharing import root_of
 
 _FROM_NUMPY = ("from_numpy", "as_tensor", "tensor")
@@ -43,14 +53,53 @@ def _entering(text: ProgramText, finding: Finding) -> dict[libcst.CSTNode, Edit]
     assert finding.location is not None
     here = [one.line for one in (finding.location, *finding.also) if one.file == finding.location.file]
     calls = [call for call in text.calls(*_FROM_NUMPY) if any(text.covers(call, line) for line in here)]
-    found = [call for call in calls if not _says_type(call) and not _is_cast(text, call)]
+    found = _with_operands(text, [call for call in calls if _is_as_it_comes(text, call)])
     for call in found:
+        refuse_hidden_arguments(call)
         if sum(text.line_of(call) == text.line_of(other) for other in found) > 1:
             raise Refused("several tensors are made on that line, and which of them hold doubles does not show")
         root = root_of(call.args[0].value) if call.args else None
         if root is not None and mutated(text, scope_of(text, call), {root}):
             raise Refused(f"`{root}` is changed in place, and the tensor shares its memory")
     return dict.fromkeys(found, _as_float)
+
+
+def _is_as_it_comes(text: ProgramText, call: libcst.Call) -> bool:
+    return not _says_type(call) and not _is_cast(text, call)
+
+
+def _with_operands(text: ProgramText, calls: list[libcst.Call]) -> list[libcst.Call]:
+    """And the calls that make what these are added to or multiplied with: a product of matrices takes one type."""
+    found, of_them = [*calls], set[str]()
+    scopes = {id(scope_of(text, call)) for call in calls}
+    lines = [one for one in text.nodes(libcst.Assign) if id(scope_of(text, one)) in scopes]
+    sums = [one for one in text.nodes(libcst.BinaryOperation) if id(scope_of(text, one)) in scopes]
+    while True:
+        known = len(found) + len(of_them)
+        for line in lines:
+            target = line.targets[0].target
+            if isinstance(target, libcst.Name) and _reads(text, line.value, found, of_them):
+                of_them.add(target.value)
+        for one in sums:
+            for side, other in ((one.left, one.right), (one.right, one.left)):
+                made = _made_of_numpy(text, other) if _reads(text, side, found, of_them) else None
+                found += [made] if made is not None and made not in found else []
+        if len(found) + len(of_them) == known:
+            return found
+
+
+def _reads(text: ProgramText, value: libcst.BaseExpression, calls: list[libcst.Call], names: set[str]) -> bool:
+    is_there = any(call is value or lies_in(text, call, value) for call in calls)
+    return is_there or bool(variables_in(text, value) & names)
+
+
+def _made_of_numpy(text: ProgramText, value: libcst.BaseExpression) -> libcst.Call | None:
+    """The call that makes the only value of a variable out of NumPy's numbers."""
+    with suppress(Refused):
+        made = assigned_value(text, value.value, value) if isinstance(value, libcst.Name) else None
+        is_plain = isinstance(made, libcst.Call) and called_name(made) in _FROM_NUMPY
+        return made if is_plain and isinstance(made, libcst.Call) and _is_as_it_comes(text, made) else None
+    return None
 
 
 def _as_float(call: libcst.Call) -> libcst.Call:

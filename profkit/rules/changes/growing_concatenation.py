@@ -5,7 +5,8 @@ from __future__ import annotations
 import libcst
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Edit, ProgramText, called_name, text_of
+from profkit.rules.changes.base import Edit, ProgramText, called_name, elements_of, text_of
+from profkit.rules.changes.growing_rows import keep_rows
 from profkit.rules.changes.parts import collect_parts
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import are_set, fresh_name, loops_around, uses, variables_in, with_statements
@@ -17,6 +18,8 @@ _JOINING = ("cat", "concat", "concatenate", "hstack", "vstack", "dstack")
 def growing_concatenation(text: ProgramText, finding: Finding) -> bytes:
     assert finding.location is not None
     statement = text.statement_at(finding.location.line)
+    if isinstance(statement.body[0], libcst.Assign) and isinstance(statement.body[0].value, libcst.DictComp):
+        return keep_rows(text, statement, statement.body[0])
     name, call, part = _grown(statement.body[0])
     if not name.isidentifier():
         return collect_parts(text, statement, call, part)
@@ -53,7 +56,7 @@ def _grown(part: libcst.BaseSmallStatement) -> tuple[str, libcst.Call, libcst.Ba
     pieces = call.args[0].value
     if not isinstance(pieces, (libcst.List, libcst.Tuple)) or len(pieces.elements) != 2:
         raise Refused("the line does not join two tensors")
-    first, second = (element.value for element in pieces.elements)
+    first, second = elements_of(pieces)
     if text_of(first) != text_of(target):
         raise Refused(f"`{text_of(target)}` does not grow at its end")
     return text_of(target), call, second

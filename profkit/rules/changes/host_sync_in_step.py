@@ -11,6 +11,7 @@ from msgspec import Struct
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Edit, ProgramText, called_name, detached, followed_by, text_of
 from profkit.rules.changes.deferring import Deferred, defer
+from profkit.rules.changes.early_reads import is_early, is_read, read_later
 from profkit.rules.changes.keeping import kept_value, stored_value
 from profkit.rules.changes.kinds import OTHER, WHOLE, kind_of
 from profkit.rules.changes.refusing import Refused
@@ -50,6 +51,12 @@ def host_sync_in_step(text: ProgramText, finding: Finding) -> bytes:
     loops = loops_around(text, line)
     if not loops:
         raise Refused("the line stands in no loop of its function: where the number can be read later does not show")
+    if is_early(line.body[0]):
+        return read_later(text, line, loops, lambda other, at: _kept_there(other, at, loops_around(other, at)))
+    return _kept_there(text, line, loops)
+
+
+def _kept_there(text: ProgramText, line: libcst.SimpleStatementLine, loops: list[Loop]) -> bytes:
     if (found := _noted(line.body[0])) is not None:
         return defer(text, loops[0], line, found)
     kept = _find_kept(text, line, loops)
@@ -74,23 +81,24 @@ def host_sync_in_step(text: ProgramText, finding: Finding) -> bytes:
 
 
 def _noted(part: libcst.BaseSmallStatement) -> Deferred | None:
-    """A call of a method of which nothing is expected, with one number among its arguments."""
+    """A call of a method of which nothing is expected, with numbers among its arguments."""
     call = part.value if isinstance(part, libcst.Expr) else None
     if not isinstance(call, libcst.Call) or not isinstance(call.func, libcst.Attribute):
         return None
-    reads = [one for one in call.args if isinstance(one.value, libcst.Call) and _is_read(one.value) and not one.star]
+    reads = [one for one in call.args if isinstance(one.value, libcst.Call) and is_read(one.value) and not one.star]
     is_list_of_ours = called_name(call) == "append" and not isinstance(call.func.value, libcst.Name)
     if stored_value(part) is not None and not is_list_of_ours:
         return None
-    if len(reads) != 1 or not isinstance(reads[0].value, libcst.Call):
+    if not reads:
         return None
-    return Deferred(call, reads[0], _tensor_of(reads[0].value))
+    tensors = tuple(_tensor_of(one.value) for one in reads if isinstance(one.value, libcst.Call))
+    return Deferred(call, tuple(reads), tensors)
 
 
 def _find_kept(text: ProgramText, line: libcst.SimpleStatementLine, loops: list[Loop]) -> _Kept:
     part = line.body[0]
     value = kept_value(part)
-    reads = [call for call in [*text.calls("item", "float")] if _is_in(text, call, value) and _is_read(call)]
+    reads = [call for call in [*text.calls("item", "float")] if _is_in(text, call, value) and is_read(call)]
     if len(reads) != 1:
         raise Refused(f"{len(reads) or 'no'} number{'s' * (len(reads) != 1)} of `.item()` or `float()` kept there")
     is_list = isinstance(part, libcst.Expr)
@@ -144,12 +152,6 @@ def _is_arithmetic(text: ProgramText, read: libcst.Call, value: libcst.BaseExpre
             return False
         node = parent
     return True
-
-
-def _is_read(call: libcst.Call) -> bool:
-    if isinstance(call.func, libcst.Attribute):
-        return call.func.attr.value == "item" and not call.args
-    return called_name(call) == "float" and len(call.args) == 1 and not call.args[0].star
 
 
 def _tensor_of(read: libcst.Call) -> libcst.BaseExpression:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import libcst
+from libcst import matchers
 
 from profkit.rules.changes.base import called_name, text_of
 from profkit.rules.changes.refusing import Refused
@@ -19,7 +20,9 @@ def kept_value(part: libcst.BaseSmallStatement) -> libcst.BaseExpression:
     if isinstance(part, libcst.AugAssign) and isinstance(part.operator, libcst.AddAssign):
         return part.value
     if isinstance(part, libcst.Assign) and len(part.targets) == 1:
-        return _added_value(part.targets[0].target, part.value)
+        added = _added_value(part.targets[0].target, part.value)
+        if added is not None:
+            return added
     raise Refused("the line neither appends, adds up, nor stores a value by its key")
 
 
@@ -34,8 +37,16 @@ def stored_value(part: libcst.BaseSmallStatement) -> libcst.BaseExpression | Non
     return None
 
 
-def _added_value(target: libcst.BaseExpression, value: libcst.BaseExpression) -> libcst.BaseExpression:
+def _added_value(target: libcst.BaseExpression, value: libcst.BaseExpression) -> libcst.BaseExpression | None:
+    """What ``total = total + value`` adds; None if the line does not go on with what it sets. Raises `Refused` if it
+    does in another way."""
     is_sum = isinstance(value, libcst.BinaryOperation) and isinstance(value.operator, libcst.Add)
     if isinstance(value, libcst.BinaryOperation) and is_sum and text_of(value.left) == text_of(target):
         return value.right
+    found = matchers.findall(value, matchers.Name() | matchers.Attribute())
+    last = {id(one.attr) for one in found if isinstance(one, libcst.Attribute)}
+    read = {text_of(one) for one in found if id(one) not in last}
+    places = [one.value for one in target.elements] if isinstance(target, libcst.Tuple) else [target]
+    if not any(text_of(one) in read for one in places):
+        return None
     raise Refused("the value is carried over from step to step: where its history should be cut is the author's choice")

@@ -56,12 +56,12 @@ def collect_parts(
     """The file with the line's attribute as a property. Raises `Refused` if somebody might tell the two apart."""
     target = _target_of(line.body[0])
     name = target.attr.value
-    method, kind = _method_and_class(text, line)
-    _refuse_watched(text, kind, name)
+    method, kind = method_and_class(text, line)
+    refuse_watched(text, kind, name)
     refuse_concurrent(text)
     if any(not _is_literal(one.value) or one.star for one in call.args[1:]):
         raise Refused("what the parts are joined by may be another one when they are read")
-    own = [one for one in _named(line, name) if text_of(one.value) == "self"]
+    own = [one for one in named(line, name) if text_of(one.value) == "self"]
     if len(own) != 2:
         raise Refused(f"what is joined to `self.{name}` is computed from it")
     parts = fresh_name(text, f"_{name}_parts")
@@ -95,9 +95,7 @@ def _with_property(
     )
 
 
-def _method_and_class(
-    text: ProgramText, line: libcst.SimpleStatementLine
-) -> tuple[libcst.FunctionDef, libcst.ClassDef]:
+def method_and_class(text: ProgramText, line: libcst.SimpleStatementLine) -> tuple[libcst.FunctionDef, libcst.ClassDef]:
     method = next((one for one in text.ancestors(line) if isinstance(one, libcst.FunctionDef)), None)
     kind = None if method is None else next(one for one in text.ancestors(method) if isinstance(one, _OWNERS))
     if method is None or not isinstance(kind, libcst.ClassDef) or method.decorators:
@@ -110,7 +108,7 @@ def _method_and_class(
 _OWNERS = (libcst.ClassDef, libcst.FunctionDef, libcst.Module)
 
 
-def _refuse_watched(text: ProgramText, kind: libcst.ClassDef, name: str) -> None:
+def refuse_watched(text: ProgramText, kind: libcst.ClassDef, name: str) -> None:
     if found := _WATCHED & names_in(text.module):
         raise Refused(f"`{min(found)}` may see how `{kind.name.value}` keeps its attributes")
     if text.calls("copy", "replace"):
@@ -132,7 +130,7 @@ def _first_checks(
 ) -> dict[libcst.CSTNode, Edit]:
     """What the method asks before it joins: ``self.name is None`` joins nothing. Raises `Refused` for other reads."""
     edits: dict[libcst.CSTNode, Edit] = {}
-    for one in _named(method.body, name):
+    for one in named(method.body, name):
         if lies_in(text, one, line) or _is_assigned(text, one):
             continue
         parent = next(text.ancestors(one))
@@ -151,19 +149,25 @@ def _asks_for_none(node: libcst.CSTNode, asked: libcst.CSTNode) -> bool:
 
 def _refuse_other_owners(text: ProgramText, line: libcst.CSTNode, name: str) -> None:
     """Raise `Refused` if the tensor is changed in place, or begins as one that somebody else may change later."""
-    for one in _named(text.module, name):
+    refuse_changed_in_place(text, line, name)
+    for one in named(text.module, name):
         if lies_in(text, one, line):
             continue
-        is_deleted = any(isinstance(parent, libcst.Del) for parent in text.ancestors(one))
-        if mutates(text, one) or is_deleted:
-            raise Refused(f"line {text.line_of(one)} changes `{name}` in place")
         if _is_assigned(text, one):
             value = _assigned_value(text, one)
             if value is None or not _is_new(value):
                 raise Refused(f"line {text.line_of(one)} sets `{name}` to what somebody else may change later")
 
 
-def _named(within: libcst.CSTNode, name: str) -> list[libcst.Attribute]:
+def refuse_changed_in_place(text: ProgramText, line: libcst.CSTNode, name: str) -> None:
+    """Raise `Refused` if an attribute, or what it holds, is changed in place or deleted elsewhere than on the line."""
+    for one in named(text.module, name):
+        is_deleted = any(isinstance(parent, libcst.Del) for parent in text.ancestors(one))
+        if not lies_in(text, one, line) and (mutates(text, one) or is_deleted):
+            raise Refused(f"line {text.line_of(one)} changes `{name}` in place")
+
+
+def named(within: libcst.CSTNode, name: str) -> list[libcst.Attribute]:
     found = matchers.findall(within, matchers.Attribute(attr=matchers.Name(name)))
     return [one for one in found if isinstance(one, libcst.Attribute)]
 

@@ -9,7 +9,7 @@ from profkit.findings.values import Finding
 from profkit.rules.changes.base import Argument, Edit, ProgramText, called_name, detached, text_of, without_argument
 from profkit.rules.changes.keeping import kept_value
 from profkit.rules.changes.refusing import AltersNumbers, Refused
-from profkit.rules.changes.scopes import Loop, attribute_assignment, loops_around, names_in, scope_of, variables_in
+from profkit.rules.changes.scopes import Loop, assigned_value, loops_around, names_in, scope_of, variables_in
 
 _KEPT = Argument("retain_graph", 1)
 
@@ -69,7 +69,7 @@ def _is_pair(text: ProgramText, call: libcst.Call, name: str, near: libcst.CSTNo
         if begins and isinstance(one.value, libcst.Tuple):
             return True
     try:
-        made = names_in(attribute_assignment(text, text_of(call.func), near).value)
+        made = names_in(assigned_value(text, text_of(call.func), near))
     except Refused:
         made = set()
     return "LSTM" in made or "lstm" in text_of(call.func).lower()

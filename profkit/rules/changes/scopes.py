@@ -79,12 +79,17 @@ def mutated(text: ProgramText, within: libcst.CSTNode, names: set[str]) -> set[s
 
 
 def guarded(text: ProgramText, node: libcst.CSTNode, loop: Loop) -> bool:
-    """Whether a node in a loop stands under an ``if`` that begins in that loop."""
+    """Whether a node in a loop stands under an ``if`` that begins in that loop. What an ``elif`` asks does not."""
+    is_asked = False
     for parent in text.ancestors(node):
         if parent is loop:
             return False
-        if isinstance(parent, libcst.If) and node is not parent.test:
-            return True
+        if isinstance(parent, libcst.If):
+            is_asked = node is parent.test or (is_asked and node is parent.orelse)
+            if not is_asked:
+                return True
+        elif not isinstance(parent, libcst.BaseExpression):
+            is_asked = False
         node = parent
     return False
 
@@ -98,21 +103,40 @@ def assignment_of(text: ProgramText, name: str, near: libcst.CSTNode) -> libcst.
     return found[0]
 
 
-def attribute_assignment(text: ProgramText, name: str, near: libcst.CSTNode) -> libcst.Assign:
-    """The only plain assignment of ``self.name`` in the class around a node, or of a variable in its function or at
-    the top of the file. Raises `Refused` if there is not exactly one."""
+def assigned_value(text: ProgramText, name: str, near: libcst.CSTNode) -> libcst.BaseExpression:
+    """What ``self.name`` is set to in the class around a node, or a variable in its function or at the top of the file,
+    also by ``a, b = x, y``. Raises `Refused` if that is not exactly one value."""
     first, _, attribute = name.partition(".")
-    if not attribute:
-        scope = scope_of(text, near)
-        is_own = any(_sets(one, name) and scope_of(text, one) is scope for one in text.nodes(libcst.Assign))
-        return assignment_of(text, name, near if is_own else text.module.body[0])
     around = next((one for one in text.ancestors(near) if isinstance(one, libcst.ClassDef)), None)
-    if first != "self" or "." in attribute or around is None:
+    if attribute and (first != "self" or "." in attribute or around is None):
         raise Refused(f"where `{name}` is set does not show in the class")
-    found = [one for one in text.nodes(libcst.Assign) if _sets(one, name) and lies_in(text, one, around)]
+    given = [(one, value) for one in text.nodes(libcst.Assign) if (value := _value_for(one, name)) is not None]
+    if attribute:
+        found, where = [value for one, value in given if lies_in(text, one, around)], "class"
+    else:
+        here, top = ([value for one, value in given if scope_of(text, one) is scope] for scope in _scopes(text, near))
+        found, where = here or top, "function"
     if len(found) != 1:
-        raise Refused(f"`{name}` is set at {len(found) or 'no'} place{'s' * (len(found) != 1)} in that class")
+        raise Refused(f"`{name}` is set at {len(found) or 'no'} place{'s' * (len(found) != 1)} in that {where}")
     return found[0]
+
+
+def _scopes(text: ProgramText, near: libcst.CSTNode) -> tuple[libcst.CSTNode, libcst.CSTNode]:
+    return scope_of(text, near), text.module
+
+
+def _value_for(part: libcst.Assign, name: str) -> libcst.BaseExpression | None:
+    """What a line gives to a variable or an attribute; of two tuples, what stands at its place."""
+    if _sets(part, name):
+        return part.value
+    target = part.targets[0].target
+    if len(part.targets) != 1 or not isinstance(target, libcst.Tuple) or not isinstance(part.value, libcst.Tuple):
+        return None
+    pairs = [*zip(target.elements, part.value.elements, strict=False)]
+    is_plain = all(isinstance(one, libcst.Element) for pair in pairs for one in pair)
+    if not is_plain or len(target.elements) != len(part.value.elements):
+        return None
+    return next((value.value for one, value in pairs if text_of(one.value) == name), None)
 
 
 def lies_in(text: ProgramText, node: libcst.CSTNode, outer: libcst.CSTNode | None) -> bool:

@@ -33,10 +33,17 @@ _VIEWS = frozenset(
 """Methods whose result may share its memory with what they are called on."""
 
 
+_FINDING = ("eval", "exec", "globals", "locals", "vars")
+"""Functions of Python's own that read variables whose names are in no code."""
+
+
 def refuse_shared(text: ProgramText, near: libcst.CSTNode, name: str) -> None:
     """Raise `Refused` if another function may read or set a variable of the scope of ``near``."""
     refuse_declared(text, name)
     scope = scope_of(text, near)
+    for call in text.calls(*_FINDING):
+        if isinstance(call.func, libcst.Name):  # ``model.eval()`` is something else
+            raise Refused(f"line {text.line_of(call)} may find `{name}` by its name as a string")
     for use in uses(text, scope, name):
         if _is_captured(text, use, scope):
             raise Refused(f"line {text.line_of(use)} shares `{name}` with another function")

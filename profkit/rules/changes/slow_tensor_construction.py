@@ -8,9 +8,9 @@ import libcst
 from libcst import matchers
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Argument, ProgramText, called_name, refuse_hidden_arguments, text_of
+from profkit.rules.changes.base import Argument, Edit, ProgramText, called_name, refuse_hidden_arguments, text_of
 from profkit.rules.changes.refusing import AltersNumbers, Refused
-from profkit.rules.changes.scopes import is_set, scope_of, uses
+from profkit.rules.changes.scopes import is_set, names_in, scope_of, uses
 
 _OF_A_TYPE = {"FloatTensor": "float32", "DoubleTensor": "float64", "LongTensor": "int64", "IntTensor": "int32"}
 """The old constructors, and NumPy's name of the type that they convert to."""
@@ -22,21 +22,37 @@ _ARRAYS = frozenset(("array", "asarray", "concatenate", "pad", "resize", "roll",
 
 def slow_tensor_construction(text: ProgramText, finding: Finding) -> bytes:
     assert finding.location is not None
-    numpy = text.imported_as("numpy")
-    if numpy is None:
-        raise Refused("the file does not import numpy")
+    numpy = text.imported_as("numpy") or "np"
     call = _call_at(text, finding.location.line, numpy)
+    joined = _joined(text, call, numpy)
+    edits: dict[libcst.CSTNode, Edit] = {call: lambda _: joined}
+    if text.imported_as("numpy") is None:
+        if {"np", "numpy"} & names_in(text.module):
+            raise Refused("the file does not import numpy by its name")
+        imported = text.parsed("import numpy as np")
+        edits[text.last_import()] = lambda line: libcst.FlattenSentinel([line, imported])
+    after = text.edited(edits)
+    if not _keeps_type(text, call, numpy):
+        raise AltersNumbers("of arrays NumPy keeps the type, but of a list of numbers it makes float64", after)
+    return after
+
+
+def _joined(text: ProgramText, call: libcst.Call, numpy: str) -> libcst.Call:
+    """The call with its list joined by NumPy."""
     refuse_hidden_arguments(call)
     if called_name(call) in _OF_A_TYPE:
-        return text.replaced(call, _of_a_type(text, call, numpy))
+        return _of_a_type(text, call, numpy)
     if not call.args or call.args[0].keyword is not None:
         raise Refused("the list is not the first argument")
     first, *others = call.args
     joined = libcst.Call(libcst.parse_expression(f"{numpy}.asarray"), [libcst.Arg(first.value)])
-    after = text.replaced(call, call.with_changes(args=[first.with_changes(value=joined), *others]))
-    if Argument("dtype").find(call) is None and not _is_of_arrays(text, first.value, numpy):
-        raise AltersNumbers("of arrays NumPy keeps the type, but of a list of numbers it makes float64", after)
-    return after
+    return call.with_changes(args=[first.with_changes(value=joined), *others])
+
+
+def _keeps_type(text: ProgramText, call: libcst.Call, numpy: str) -> bool:
+    """Whether the tensor is of the same type as without NumPy."""
+    is_given = called_name(call) in _OF_A_TYPE or Argument("dtype").find(call) is not None
+    return is_given or _is_of_arrays(text, call.args[0].value, numpy)
 
 
 def _call_at(text: ProgramText, line: int, numpy: str) -> libcst.Call:

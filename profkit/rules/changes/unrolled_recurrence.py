@@ -9,7 +9,15 @@ import libcst
 from msgspec import Struct
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Argument, Edit, ProgramText, called_name, text_of, with_new_argument
+from profkit.rules.changes.base import (
+    Argument,
+    Edit,
+    ProgramText,
+    called_name,
+    elements_of,
+    text_of,
+    with_new_argument,
+)
 from profkit.rules.changes.refusing import AltersNumbers, Refused
 from profkit.rules.changes.rounds import (
     refuse_earlier_reads,
@@ -21,7 +29,7 @@ from profkit.rules.changes.rounds import (
 )
 from profkit.rules.changes.scopes import (
     are_set,
-    attribute_assignment,
+    assigned_value,
     block_of,
     fresh_name,
     is_set,
@@ -136,7 +144,7 @@ def _round_of(loop: libcst.For, statement: libcst.SimpleStatementLine) -> _Round
 
 def _names(value: libcst.BaseExpression) -> tuple[str, ...]:
     """``h`` or ``h, c``."""
-    parts = [one.value for one in value.elements] if isinstance(value, libcst.Tuple) else [value]
+    parts = elements_of(value) if isinstance(value, libcst.Tuple) else [value]
     return tuple(one.value for one in parts if isinstance(one, libcst.Name)) if len(parts) <= _SIZES else ()
 
 
@@ -204,7 +212,7 @@ def _indexed(given: libcst.BaseExpression, index: str, rounds: str) -> _Sequence
 def _construction(text: ProgramText, call: libcst.Call, near: libcst.CSTNode) -> libcst.Call:
     """Where the cell is made. Nothing else may use it."""
     name = text_of(call.func)
-    made = _placed(attribute_assignment(text, name, near).value)
+    made = _placed(assigned_value(text, name, near))
     if not isinstance(made, libcst.Call) or called_name(made) not in _LAYERS:
         raise Refused(f"`{name}` is none of PyTorch's cells")
     plain = [one for one in made.args if one.keyword is None]
@@ -383,7 +391,7 @@ def _axis_of(joined: libcst.Call) -> str:
 def _is_linear(text: ProgramText, layer: str, near: libcst.CSTNode) -> bool:
     """Whether it is a layer that does the same to each row."""
     try:
-        made = _placed(attribute_assignment(text, layer, near).value)
+        made = _placed(assigned_value(text, layer, near))
     except Refused:
         return False
     return isinstance(made, libcst.Call) and text_of(made.func) in {"nn.Linear", "torch.nn.Linear"}

@@ -23,6 +23,8 @@ def unused_autograd_graph(text: ProgramText, finding: Finding) -> bytes:
         raise Refused("the line is no call whose result is kept")
     if text.holds(statement, *_SUSPENDING):
         raise Refused("the line gives way to other code, which would run without gradients too")
+    if text.holds(statement, libcst.Lambda):
+        raise Refused("the line makes a function, which runs later, outside of any block around the line")
     item = libcst.WithItem(libcst.parse_expression(f"{torch}.no_grad()"))
     block = libcst.IndentedBlock([statement.with_changes(leading_lines=[])])
     return text.replaced(statement, libcst.With([item], block, leading_lines=statement.leading_lines))

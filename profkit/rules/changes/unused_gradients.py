@@ -7,7 +7,7 @@ import libcst
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Argument, ProgramText, called_name, text_of, with_new_argument
 from profkit.rules.changes.refusing import Refused
-from profkit.rules.changes.scopes import attribute_assignment, block_of
+from profkit.rules.changes.scopes import assigned_value, block_of
 
 _NAMED = "Name what this loss trains"
 """How the rule's fix begins where an optimizer holds the parameters whose gradients are not used."""
@@ -39,7 +39,7 @@ def _stepping(text: ProgramText, statement: libcst.SimpleStatementLine) -> str:
 
 
 def _parameters(text: ProgramText, optimizer: str, near: libcst.CSTNode) -> str:
-    made = attribute_assignment(text, optimizer, near).value
+    made = assigned_value(text, optimizer, near)
     given = made.args[0].value if isinstance(made, libcst.Call) and made.args else None
     if not isinstance(given, libcst.Call) or called_name(given) != "parameters" or given.args:
         raise Refused(f"`{optimizer}` is not made of the parameters of one module")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import signal
 import statistics
 import time
 from itertools import accumulate
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,6 +23,7 @@ from profkit.collect.boundaries.cycles import Cycle, Extent, find_distance, find
 from profkit.collect.recorder.profiler import profile
 from profkit.run.directory import load_live, load_run
 from profkit.run.plan import Plan
+from tests.collect.conftest import Clock
 from tests.collect.reading import Event, read_events, steps_of
 
 MS = 10**6
@@ -154,26 +157,6 @@ def test_the_reference_of_a_long_step_is_the_time_of_the_last_step_of_each_cycle
     cycle = cycles._cycle_of(5, took_ns, list(range(len(took_ns))), Extent.LONG_STEP)
     assert cycle == Cycle(5, (100 * MS, 100 * MS), (5, 10), Extent.LONG_STEP, 100 / 120)
     assert cycle.note == "one in 5 optimizer steps takes much longer, 83 % of the time: profkit recorded that one alone"
-
-
-class Clock:
-    """Moves only when a program advances it, whatever the machine does."""
-
-    def __init__(self) -> None:
-        self.now_ns = 0
-
-    def perf_counter_ns(self) -> int:
-        return self.now_ns
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    for reader in ("recorder.recorder", "sessions.device_moments", "boundaries.choice"):
-        monkeypatch.setattr(f"profkit.collect.{reader}.time", clock)
-    for waits in ("count_crowded_ns", "count_crowded_ns_of_all"):
-        monkeypatch.setattr(cycles, waits, lambda: 0)
-    return clock
 
 
 class Learner:
@@ -335,6 +318,16 @@ def test_updates_of_varying_number_between_games_are_recorded_several_at_once(tm
     assert any(note.startswith("some optimizer steps take much longer") for note in run.notes)
 
 
+def test_a_search_for_cycles_may_wait_for_a_cpu(tmp_path, clock, monkeypatch):
+    """It is paid by the CPU time that it takes, or a busy machine would soon end all searches."""
+    a_second_later = itertools.count(0, 10**9).__next__
+    waits = SimpleNamespace(perf_counter_ns=a_second_later, time_ns=a_second_later, thread_time_ns=lambda: 0)
+    monkeypatch.setattr(cycles, "time", waits)
+    with profile(tmp_path):
+        Learner(clock).run(12)
+    assert load_run(tmp_path).signals_per_step == 10
+
+
 def test_the_wait_for_a_cpu_is_no_part_of_a_step(monkeypatch):
     crowded_ns = iter([0, 0, 30, 30, 90])  # the first two when it begins
     monkeypatch.setattr(cycles, "count_crowded_ns_of_all", lambda: 0)
@@ -427,6 +420,18 @@ def test_steps_up_to_twice_as_long_are_not_recorded_anew(tmp_path, clock, later_
         learner = Learner(clock, look_ms=0)
         learner.run(1)
         learner.run(6, step_ms=later_ms)
+    assert load_run(tmp_path).window == 1
+
+
+@pytest.mark.parametrize("who", ["count_crowded_ns", "count_crowded_ns_of_all"], ids=["this thread", "any thread"])
+def test_steps_that_others_on_the_machine_make_longer_are_not_recorded_anew(tmp_path, clock, monkeypatch, who):
+    """Each of them waits for a CPU for 7 of its 12 ms."""
+    with profile(tmp_path):
+        learner = Learner(clock, look_ms=0)
+        learner.run(1)
+        begun_ns = clock.now_ns
+        monkeypatch.setattr(cycles, who, lambda: (clock.now_ns - begun_ns) * 7 // 12)
+        learner.run(6, step_ms=12)
     assert load_run(tmp_path).window == 1
 
 

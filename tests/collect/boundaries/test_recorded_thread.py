@@ -34,10 +34,12 @@ def miss(thread: RecordedThread, signal: str) -> bool:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The times by which a recorded thread is judged."""
-    times = {"wall": 0.0, "own": 0.0, "process": 0.0, "crowded": 0.0}
+    times = {"wall": 0.0, "own": 0.0, "process": 0.0, "crowded": 0.0, "own crowded": 0.0}
     monkeypatch.setattr(recorded_thread.time, "monotonic", lambda: times["wall"])
     monkeypatch.setattr(recorded_thread.time, "process_time", lambda: times["process"])
     monkeypatch.setattr(recorded_thread, "count_crowded_ns_of_all", lambda: int(times["crowded"] * 1e9))
+    main = {threading.get_native_id(): "own crowded"}
+    monkeypatch.setattr(recorded_thread, "count_crowded_ns", lambda thread: int(times[main[thread]] * 1e9))
     monkeypatch.setattr(RecordedThread, "_computed_s", lambda _: times["own"])
     return times
 
@@ -93,6 +95,16 @@ def test_a_thread_that_waits_long_while_others_work_is_idle(own, process, crowde
     thread = RecordedThread(lambda: True, lambda: None)
     assert not thread.is_idle()
     clock.update(wall=1.5, own=own, process=process, crowded=crowded)
+    assert thread.is_idle() == is_idle
+
+
+@pytest.mark.parametrize(("own_crowded", "is_idle"), [(0.05, True), (0.06, False), (1.4, False)])
+def test_a_thread_that_waits_for_a_busy_cpu_is_not_idle(own_crowded, is_idle, clock, monkeypatch):
+    """Beside a dozen busy programs the main thread, the only one, computes for a fifteenth of 1.5 s."""
+    monkeypatch.setattr(threading.main_thread(), "_native_id", 1)  # as in a fork, where Python keeps the parent's
+    thread = RecordedThread(lambda: True, lambda: None)
+    assert not thread.is_idle()
+    clock.update({"wall": 1.5, "own": 0.1, "process": 0.1, "crowded": 1.4, "own crowded": own_crowded})
     assert thread.is_idle() == is_idle
 
 

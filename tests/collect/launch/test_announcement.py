@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 from profkit.collect.launch.script import Announcer
+from tests.forks import LONGEST_S
 
 PROGRAM = """\
 import torch
@@ -61,7 +62,7 @@ def test_at_a_terminal_progress_goes_to_stderr_only(tmp_path):
         said = b""
         while chunk := _read(ours):
             said += chunk
-        assert process.wait(100) == 0
+        assert process.wait(LONGEST_S) == 0
         assert process.stdout is not None
         assert process.stdout.read() == b""
     os.close(ours)

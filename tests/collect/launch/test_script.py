@@ -18,6 +18,7 @@ from profkit.collect.launch.parent import count_kills, launch_script
 from profkit.collect.launch.script import INTERRUPTED
 from profkit.run.directory import KILLED, OutOfMemory, load_callsites, load_run
 from tests.collect.reading import read_events, site_of, steps_of
+from tests.forks import LONGEST_S
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +32,7 @@ def plainly(tmp_path: Path) -> Run:
 
     def run(*command: str) -> Outcome:
         line = [sys.executable, *command]
-        result = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
+        result = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LONGEST_S)
         return result.returncode, result.stdout, result.stderr
 
     return run
@@ -465,7 +466,7 @@ def test_killing_profkit_ends_the_program_only_in_a_rank(tmp_path, rank, said):
         assert profkit.stdout.readline() == "begun\n"
         profkit.kill()
         profkit.wait()
-        assert profkit.communicate("goes\n", timeout=60)[0] == said
+        assert profkit.communicate("goes\n", timeout=LONGEST_S)[0] == said
 
 
 @pytest.mark.parametrize(("counts", "killed"), [((3, 4), True), ((3, 3), False)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 
 import pytest
@@ -42,15 +43,18 @@ def test_waits_while_profkit_looks_aside_do_not_count(clock, monkeypatch, tmp_pa
     monkeypatch.setattr(turn, "_count_graph_nodes", count_graph_nodes)
     monkeypatch.setattr(turn, "_random_states", random_states)
     monkeypatch.setattr(turn.Turn, "_save_parameters", lambda _: None)
+    optimizer = importlib.import_module("torch.optim.optimizer")
+    for when in ("pre", "post"):
+        monkeypatch.setattr(optimizer, f"register_optimizer_step_{when}_hook", lambda _: None)
     run = turn.Turn(tmp_path / "result.json", None)
-    run._begun_ns, run._crowded_aside_ns = clock.now_ns, clock.crowded_ns
+    run.begin()
     for _ in range(8):  # it looks after the fourth and the eighth
         clock.pass_by(computing_s=2, waiting_s=3)
         run._after_step()
     run.end()
     seen = json.loads((tmp_path / "result.json").read_text())
     assert seen["graph_nodes"] == [5, 5]
-    assert seen["step_ns"] == [7 * SECOND + 5 * SECOND * step for step in range(1, 9)]
+    assert seen["step_ns"] == [58 * SECOND + 5 * SECOND * step for step in range(1, 9)]
     assert seen["step_crowded_ns"] == [3 * SECOND * step for step in range(1, 9)]
     assert (seen["run_ns"], seen["crowded_ns"]) == (40 * SECOND, 24 * SECOND)
 

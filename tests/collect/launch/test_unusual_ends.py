@@ -11,6 +11,7 @@ import pytest
 
 from profkit.collect.launch.unusual_ends import Invocation, read_invocation
 from profkit.run.directory import REPLACED_ITSELF, find_trace, load_run
+from tests.forks import LONGEST_S
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def record(directory: Path, source: str, *arguments: str) -> subprocess.Complete
     command = [sys.executable, "-m", "profkit", "record", "--output", "run", "train.py", "--", *arguments]
     environment = {key: value for key, value in os.environ.items() if key != "AGAIN"}
     return subprocess.run(
-        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=100, check=False
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=LONGEST_S, check=False
     )
 
 

@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from profkit.collect.machine.sampler import Sampler, _Others, rss_bytes_of
+from tests.forks import LONGEST_S
 
-LONG_S = 30.0
 SHORT_S = 0.01
 
 
@@ -19,7 +19,7 @@ def test_the_load_is_sampled_again_and_again():
     thrice = threading.Event()
     sampler = Sampler(1, SHORT_S, on_tick=lambda: thrice.set() if len(sampler.samples) >= 3 else None)
     sampler.start()
-    assert thrice.wait(LONG_S)
+    assert thrice.wait(LONGEST_S)
     sampler.stop()
     times = [sample.time_ns for sample in sampler.samples]
     assert times == sorted(times)
@@ -40,7 +40,7 @@ def test_errors_of_the_system_reach_nobody_and_end_nothing(monkeypatch):
     take, takes = sampler._take, iter([False, True, False] + 1000 * [True])
     monkeypatch.setattr(sampler, "_take", lambda: take() if next(takes) else psutil.Process(2**30))
     sampler.start()
-    assert enough.wait(LONG_S)
+    assert enough.wait(LONGEST_S)
     sampler.stop()
     assert ticks[:4] == [0, 1, 1, 2]
     assert reached == []
@@ -55,14 +55,14 @@ def test_memory_is_known_where_the_systems_files_cannot_be_read(monkeypatch):
 
 def test_a_last_sample_is_taken_at_the_end(monkeypatch):
     monkeypatch.setattr("profkit.collect.machine.sampler._SOON", 0.0)
-    sampler = Sampler(1, LONG_S, on_tick=lambda: pytest.fail("nothing is left to look at"))
+    sampler = Sampler(1, LONGEST_S, on_tick=lambda: pytest.fail("nothing is left to look at"))
     sampler.start()
     sampler.stop()
     assert len(sampler.samples) == 1
 
 
 def test_no_last_sample_is_taken_soon_after_another():
-    sampler = Sampler(1, LONG_S)
+    sampler = Sampler(1, LONGEST_S)
     sampler.start()
     sampler.stop()
     assert sampler.samples == []

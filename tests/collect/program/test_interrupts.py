@@ -6,6 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+import pytest
+
 from profkit.collect.program import interrupts
 from profkit.collect.program.interrupts import MainThreadCall
 
@@ -69,3 +71,39 @@ def test_of_two_threads_that_ask_at_once_only_one_does(monkeypatch):
     monkeypatch.setattr(interrupts, "_waiting", deque())
     ask_elsewhere(Crossed(lambda: None))
     assert queued == [1]
+
+
+class Ends(BaseException):
+    """Ends the program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        interrupts.has_been_raised()
+
+
+def raise_soon() -> bool:
+    return interrupts.raise_in_main_thread(Ends, lambda _: True)
+
+
+def test_nothing_is_raised_while_a_call_waits_or_runs(monkeypatch):
+    """The exception would be raised within the call, from where it does not reach the program."""
+    raised: list[bool] = []
+    assert calls_after(lambda _: raised.append(raise_soon()), MainThreadCall.request) == 1
+    monkeypatch.setattr(interrupts, "_waiting", deque([MainThreadCall(lambda: None)]))
+    assert (raised, raise_soon()) == ([False], False)
+    monkeypatch.undo()
+    assert not interrupts.raise_in_main_thread(Ends, lambda _: False)
+
+
+def test_until_an_exception_is_raised_no_call_is_requested():
+    made: list[int] = []
+    call = MainThreadCall(lambda: made.append(1))
+    with pytest.raises(Ends):
+        thread = threading.Thread(target=lambda: raise_soon() and call.request())
+        thread.start()
+        thread.join()
+    assert made == []
+    call.request()
+    for _ in range(1000):
+        pass
+    assert made == [1]

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.optim import optimizer
 
 from profkit.collect.boundaries.changes import BLOCK_STEPS
+from profkit.collect.boundaries.choice import StepBoundary
 from profkit.collect.recorder.change_watch import ChangeWatch
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.whole_run.step_times import StepTimes
 from profkit.run.directory import load_run
 from profkit.run.plan import Plan, Subject
+from profkit.run.whole_run import StepSpan
 
 
 def train(steps: int) -> None:
     model = torch.nn.Linear(4, 4)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    descent = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(steps):
-        optimizer.zero_grad()
+        descent.zero_grad()
         model(torch.ones(2, 4)).sum().backward()
-        optimizer.step()
+        descent.step()
 
 
 def test_each_step_but_the_first_has_its_time():
@@ -52,3 +55,37 @@ def test_why_a_window_was_opened_is_noted_before_the_program_ends(tmp_path):
         assert "the steps changed: profkit recorded there" in load_run(tmp_path).notes
     (note,) = (note for note in load_run(tmp_path).notes if "the steps changed" in note)
     assert note.startswith("the steps changed: profkit recorded there, for ")
+
+
+def test_behind_a_recording_the_steps_are_counted_by_the_signal_that_ended_it(tmp_path):
+    times = StepTimes()
+    counting = ChangeWatch(lambda *_: None, times)
+    plan = Plan(wait=2, warmup=1, active=1, after=3, steps_from="optimizer", prologue=False)
+    with profile.planned(tmp_path, plan, Subject(), counting=counting) as recording:
+        train(6)
+        assert not recording.is_over
+        assert times.taken(0) == ()
+        train(24)
+        assert recording.is_over
+        assert sum(span.steps for span in times.taken(0)) in (25, 26)  # three were timed, and the first is not known
+    hooks = optimizer._global_optimizer_post_hooks
+    assert len(hooks) == 0
+    train(3)
+    assert sum(span.steps for span in times.taken(0)) < 27
+
+
+@pytest.mark.parametrize(("signal", "is_counted"), [("step()", True), ("forward", False), (None, False)])
+def test_announced_steps_are_counted_and_calls_of_a_model_are_not(signal, is_counted):
+    times = StepTimes()
+    counting = ChangeWatch(lambda *_: None, times)
+    counting.count_by(signal)
+    for _ in range(4):
+        counting.take(StepBoundary.here("step()"))
+    counting.remove()
+    assert sum(span.steps for span in times.taken(0)) == (3 if is_counted else 0)
+
+
+def test_steps_that_were_timed_come_first():
+    times = StepTimes()
+    ChangeWatch(lambda *_: None, times).note_timed([60_000_000, 50_000_000], 200_000_000)
+    assert times.taken(0) == (StepSpan(200_000_000, 2, 110_000_000, 50_000_000, 60_000_000),)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from profkit.collect.machine import patience
 from profkit.collect.recorder.early_end import STOPPED, RecordingComplete, Stopper
 from profkit.collect.recorder.profiler import profile
 from profkit.run.directory import load_run
@@ -86,6 +88,25 @@ def test_nothing_is_raised_in_a_finalizer():
     with pytest.raises(RecordingComplete):
         working = AtWork(stopper)
         del working
+        while True:
+            len("the program's own code")
+    stopper.cancel()
+
+
+def test_a_program_that_waits_for_a_busy_cpu_is_given_longer(monkeypatch):
+    looks: list[int] = []
+
+    def wait(_: int) -> int:
+        looks.append(1)
+        return time.monotonic_ns()
+
+    monkeypatch.setattr(patience, "count_crowded_ns", wait)
+    stopper = Stopper()
+    stopper.request(0.001)
+    while len(looks) < 9:
+        len("the program's own code")
+    monkeypatch.setattr(patience, "count_crowded_ns", lambda _: looks.clear() or 0)
+    with pytest.raises(RecordingComplete):
         while True:
             len("the program's own code")
     stopper.cancel()

@@ -14,6 +14,7 @@ from profkit.run.directory import load_run
 from tests.collect.guarded import RECORDED, TRAINING, assert_diagnosed, run
 from tests.collect.reading import read_events, steps_of
 from tests.end_to_end.running import judge, record_program
+from tests.forks import LONGEST_S
 
 pytestmark = pytest.mark.slow
 
@@ -155,7 +156,7 @@ def test_a_disk_too_full_for_the_reports_shows_no_traceback(tmp_path):
     program.write_text(TRAINING + f"train({RECORDED})\n")
     limit = "export PYTHONDONTWRITEBYTECODE=1; ulimit -f 4"  # as above
     limited = ["bash", "-c", f"{limit}; exec {sys.executable} -m profkit diagnose --output run program.py"]
-    result = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    result = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LONGEST_S)
     assert result.stdout.startswith(f"trained {RECORDED} ")
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
@@ -186,6 +187,6 @@ def test_a_program_may_change_its_working_directory(recordings, end):
 def test_a_read_only_directory_is_refused_before_the_program_starts(tmp_path):
     (tmp_path / "program.py").write_text("print('started')\n")
     command = [sys.executable, "-m", "profkit", "diagnose", "--output", "/proc/profkit-run", "program.py"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LONGEST_S)
     assert (result.returncode, result.stdout) == (2, "")
     assert re.fullmatch(r"profkit: /proc/profkit-run: cannot be written: .*\n", result.stderr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from profkit.collect.sessions.alarm import Alarm
+from tests.forks import LONGEST_S
 
 SOON_S, NEVER_S = 0.001, 1000.0
 
@@ -13,7 +14,7 @@ def test_it_looks_again_and_again_until_it_is_cancelled():
     looked = threading.Semaphore(0)
     alarm = Alarm(lambda: looked.release())
     alarm.set(SOON_S, SOON_S)
-    assert all(looked.acquire(timeout=20) for _ in range(3))
+    assert all(looked.acquire(timeout=LONGEST_S) for _ in range(3))
     alarm.cancel()
     while looked.acquire(blocking=False):
         pass
@@ -41,4 +42,4 @@ def test_the_look_itself_may_cancel_it():
 
     alarm = Alarm(look)
     alarm.set(SOON_S, SOON_S)
-    assert done.wait(20)
+    assert done.wait(LONGEST_S)

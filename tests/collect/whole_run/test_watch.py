@@ -12,6 +12,7 @@ import pytest
 from profkit.collect.whole_run.watch import RunWatch
 from profkit.run.directory import ACCOUNT_FILE
 from profkit.run.whole_run import load_account
+from tests.forks import LONGEST_S
 
 OFTEN_S = 0.001
 
@@ -117,7 +118,7 @@ def test_an_error_of_its_own_ends_the_looking_in_silence(watch, monkeypatch, cap
 
     monkeypatch.setattr(watch, "_look", fail)
     watch.start()
-    assert failed.wait(30)
+    assert failed.wait(LONGEST_S)
     monkeypatch.undo()
     watch.finish()
     assert capfd.readouterr() == ("", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -48,6 +49,38 @@ def test_all_files_are_written_or_none(tmp_path):
     assert [(tmp_path / name).read_bytes() for name in (one, other)] == [b"new", b"new"]
     assert (tmp_path / one).stat().st_mode & 0o777 == 0o755
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.py", "b.py"]
+
+
+def test_what_was_written_goes_back_if_the_rest_cannot_be(tmp_path, monkeypatch):
+    before = {Path(name): b"old" for name in ("a.py", "b.py", "c.py")}
+    for name, content in before.items():
+        (tmp_path / name).write_bytes(content)
+    replaced, real = [], os.replace
+
+    def interrupted(source: Path, target: Path) -> None:
+        replaced.append(target)
+        if len(replaced) == 2:
+            raise KeyboardInterrupt
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_files(tmp_path, before, dict.fromkeys(before, b"new"))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == dict.fromkeys(
+        ("a.py", "b.py", "c.py"), b"old"
+    )
+
+
+def test_a_file_that_is_read_only_stays(tmp_path):
+    name = Path("a.py")
+    (tmp_path / name).write_bytes(b"old")
+    (tmp_path / name).chmod(0o444)
+    with pytest.raises(UsageError, match=r"a\.py: is read-only; nothing was written"):
+        write_files(tmp_path, {name: b"old"}, {name: b"new"})
+    assert (tmp_path / name).read_bytes() == b"old"
+    (tmp_path / name).chmod(0o644)
+    write_files(tmp_path, {name: b"old"}, {name: b"new"})
+    assert (tmp_path / name).read_bytes() == b"new"
 
 
 def test_a_repository_with_uncommitted_changes_is_refused(tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import profkit.rules.changes as room
 from profkit.diagnosis.fixing.proving import (
     ALTERED,
     CHANGED,
@@ -17,9 +18,12 @@ from profkit.diagnosis.fixing.proving import (
     HELD,
     NO_GAIN,
     REFUSED,
+    UNDECIDED,
     UNKNOWN,
     Limits,
     ProgramFailed,
+    Trial,
+    _Prover,
     gain_of,
     prove_fixes,
 )
@@ -110,6 +114,24 @@ def test_a_lower_peak_holds_unless_it_costs_time(tmp_path):
     assert prove(tmp_path, run(2.0, peak=1000), run(3.0, peak=500)).trials[0].verdict == NO_GAIN
 
 
+@pytest.mark.parametrize(
+    ("after", "verdict", "pairs"),
+    [
+        ((335, 339, 328, 327, 341, 337), HELD, 5),
+        ((341, 346, 352, 349, 320, 300), NO_GAIN, 6),
+        ((338, 343, 349) * 2, NO_GAIN, 6),
+    ],
+)
+def test_a_peak_is_lower_beyond_doubt_or_not_at_all(tmp_path, after, verdict, pairs):
+    before = [run(2.0, peak=peak) for peak in (341, 346, 352, 349, 354, 352)]
+    found = prove(tmp_path, before, [run(seconds, peak=peak) for seconds, peak in zip(UNEVEN, after, strict=True)])
+    assert (found.trials[0].verdict, found.trials[0].gain.pairs) == (verdict, pairs)
+
+
+UNEVEN = (1.93, 2.07, 1.94, 2.08, 1.92, 2.09)
+"""Seconds with noise, and nothing won."""
+
+
 def test_a_program_that_computes_something_else_each_time_is_not_comparable(tmp_path):
     before = [run(2.0, end=end) for end in (1.0, 2.0, 3.0)]
     found = prove(tmp_path, before, run(1.0))
@@ -123,7 +145,7 @@ NOISY = (2.1, 2.2, 2.9, 2.0, 3.0, 2.5)
 def test_noise_is_no_gain(tmp_path):
     before = [run(seconds) for seconds in NOISY]
     found = prove(tmp_path, before, [run(seconds) for seconds in (2.0, 3.0, 2.2, 2.9, 2.1, 3.1)])
-    assert (found.trials[0].verdict, found.trials[0].gain.pairs) == (NO_GAIN, 6)
+    assert (found.trials[0].verdict, found.trials[0].gain.pairs) == (UNDECIDED, 6)
 
 
 def test_a_gain_that_noise_hides_after_six_pairs_gets_more(tmp_path):
@@ -152,6 +174,9 @@ def test_freed_memory_needs_no_more_pairs_once_no_loss_of_time_is_likely(tmp_pat
 def test_a_failing_program_ends_it(tmp_path):
     with pytest.raises(ProgramFailed, match="the program itself ends with status 1: ValueError: bad"):
         prove(tmp_path, run(2.0, status=1), run(1.0))
+    asks = replace(run(2.0, status=1), errors="Traceback\nEOFError: EOF when reading a line\n")
+    with pytest.raises(ProgramFailed, match="a line; it reads standard input, which --stdin FILE gives it"):
+        prove(tmp_path, asks, run(1.0))
 
 
 def test_runs_that_take_too_long_are_told(tmp_path):
@@ -166,7 +191,7 @@ def test_runs_that_take_too_long_are_told(tmp_path):
     )
     diagnosis = Diagnosis(RunSummary((), None, None, None, None), Timing(0, 0, "optimizer"), (one,), {}, ())
     (trial,) = prove_fixes(stage, diagnosis, Limits(5.0), lambda _: None).trials
-    assert trial.verdict == UNKNOWN
+    assert trial.verdict == UNDECIDED
     assert trial.reason.startswith("a run did not end within 5 s; --most-seconds gives more")
 
 
@@ -182,7 +207,7 @@ def test_a_run_that_takes_too_long_leaves_what_was_seen_before(tmp_path):
     place = Location(str(tmp_path / "train.py"), 1, "f")
     one = Finding("retained-graph", Kind.FAULT, Severity.HIGH, "", 1, 0.9, "", place)
     diagnosis = Diagnosis(RunSummary((), None, None, None, None), Timing(0, 0, "optimizer"), (one,), {}, ())
-    for seconds, verdict in (((2.0, 2.5, 3.0), HELD), ((2.0, 2.5), UNKNOWN)):
+    for seconds, verdict in (((2.0, 2.5, 3.0), HELD), ((2.0, 2.5), UNDECIDED)):
         RUNS["runs"] = [run(one) for one in seconds], [run(one) for one in (1.0, 1.4, 1.6, 1.0)]
         (trial,) = prove_fixes(stage, diagnosis, Limits(1000.0), lambda _: None).trials
         assert trial.verdict == verdict
@@ -214,15 +239,74 @@ def test_waits_for_processors_that_others_use_are_left_out(tmp_path, steps):
     assert trial.gain.waited == pytest.approx(8.0 / 19.4)
 
 
+@pytest.mark.parametrize("steps", [0, 20])
+def test_waits_longer_than_the_run_are_not_left_out(tmp_path, steps):
+    after = [crowded(1.8, 0.0, steps=steps), crowded(-0.2, 2.0, steps=steps), *[crowded(1.8, 0.0, steps=steps)] * 3]
+    (trial,) = prove(tmp_path, [crowded(2.0, 0.0, steps=steps)] * 5, after).trials
+    assert trial.gain.waited == 0
+    assert trial.gain.share.fraction == pytest.approx(0.1)
+
+
 def test_a_program_with_workers_may_keep_the_processors_busy_itself(tmp_path):
-    before = [crowded(2.0, wait, 1.0) for wait in (*WAITS, *WAITS)]
-    found = prove(tmp_path, before, [crowded(1.8, wait, 1.0) for wait in (*reversed(WAITS), *reversed(WAITS))])
+    waits = [*WAITS, *WAITS]
+    before, after = ([crowded(s, one, 1.0) for one in row] for s, row in ((2.0, waits), (1.8, waits[::-1])))
+    for runs in (before, after):
+        runs.insert(1, runs[0])  # in one thread, which tells no more
+    found = prove(tmp_path, before, after)
     (trial,) = found.trials
-    assert (trial.verdict, trial.gain.waited) == (NO_GAIN, 0.0)
+    assert (trial.verdict, trial.gain.waited) == (UNDECIDED, 0.0)
     assert (
         trial.reason
         == "the difference lies inside the noise, which could hide a gain of up to 57 %; more steps would tell"
     )
+
+
+class Threaded(HandWritten):
+    """Runs that lose time to others, in which two threads hide how much; one shows it, if ``tells``."""
+
+    def run(self, changed: Mapping[Path, bytes], timeout_s: float) -> Run:
+        one = super().run(changed, timeout_s)
+        hides = not self.one_thread or self.folder.name == "untold"
+        return replace(
+            one, seen=Seen(**{**_fields(one.seen), "computes_elsewhere_s": float(hides)}), one_thread=self.one_thread
+        )
+
+
+def _fields(seen: Seen) -> dict[str, object]:
+    return {name: getattr(seen, name) for name in ("run_ns", "crowded_ns", "step_ns", "step_crowded_ns")}
+
+
+def try_change(stage: Stage, one: Finding) -> Trial:
+    name = Path("train.py")
+    return _Prover(stage, Limits(1000.0), lambda _: None).try_change(one, {}, {name: AFTER}, name, False, one.rule)
+
+
+@pytest.mark.parametrize(
+    ("folder", "rule", "verdict", "one_thread"),
+    [
+        ("runs", "retained-graph", HELD, True),
+        ("untold", "retained-graph", UNDECIDED, False),
+        ("runs", "thread-oversubscription", UNDECIDED, False),
+    ],
+)
+def test_while_others_keep_the_processors_busy_one_thread_tells_their_share(
+    tmp_path, folder, rule, verdict, one_thread
+):
+    (tmp_path / "train.py").write_bytes(BEFORE)
+    waits = (1.0, *WAITS, *WAITS)
+    RUNS[folder] = [crowded(2.0, wait) for wait in waits], [crowded(1.8, wait) for wait in reversed(waits)]
+    stage = Threaded(Tree(tmp_path, tmp_path), Program("train.py"), Path(folder))
+    one = replace(finding(), location=Location(str(tmp_path / "train.py"), 1, "f"))
+    trial = try_change(stage, replace(one, rule=rule))
+    assert (trial.verdict, trial.gain.one_thread) == (verdict, one_thread)
+
+
+def test_runs_that_nobody_disturbs_keep_their_threads(tmp_path):
+    (tmp_path / "train.py").write_bytes(BEFORE)
+    RUNS["runs"] = crowded(2.0, 0.1, 1.0), crowded(1.0, 0.1, 1.0)
+    stage = Threaded(Tree(tmp_path, tmp_path), Program("train.py"), Path("runs"))
+    trial = try_change(stage, finding())
+    assert (trial.verdict, trial.gain.one_thread) == (HELD, False)
 
 
 def test_what_is_no_part_of_the_program_or_may_alter_numbers_is_refused(tmp_path):
@@ -312,3 +396,15 @@ def test_more_waiting_than_time_is_not_left_out():
     gain = gain_of([waited(2.0, 1.0)] * 3, [waited(1.0, 1.1)] * 3)
     assert (gain.before_s, gain.after_s, gain.waited) == pytest.approx((2.0, 1.0, 0.0))
     assert gain_of([waited(2.0, 1.0)] * 3, [waited(1.0, 0.5)] * 3).after_s == pytest.approx(0.5)
+
+
+def test_a_change_that_fails_inside_profkit_does_not_end_the_others(tmp_path, monkeypatch):
+    def fails(*_):
+        raise ValueError("unforeseen")
+
+    known = room._change_of
+    monkeypatch.setattr(room, "_change_of", lambda rule: fails if rule == "debug-mode-on" else known(rule))
+    monkeypatch.delenv("PROFKIT_STRICT")
+    found = prove(tmp_path, run(2.0), run(1.0), finding("debug-mode-on"), finding())
+    assert [trial.verdict for trial in found.trials] == [REFUSED, HELD]
+    assert found.trials[0].reason.startswith("the change failed inside profkit (ValueError at ")

@@ -50,6 +50,25 @@ def test_a_copy_has_the_changed_files_and_links_where_asked(tmp_path):
     assert (tmp_path / "p/a.py").read_text() == "p/a.py"
 
 
+def test_no_link_leads_from_the_copy_into_what_was_copied(tmp_path):
+    root = tmp_path / "p"
+    make(tmp_path, "p/out/a", "p/.venv/b", "outside")
+    (root / "absolute").symlink_to(root / "out")
+    (root / "missing").symlink_to(root / "none")
+    (root / "loop").symlink_to(root / "loop")
+    (root / "library").symlink_to(".venv/b")
+    (root / "other").symlink_to(tmp_path / "outside")
+    copy = tmp_path / "copy" / "p"
+    copy_tree(Tree(root, root), copy, {})
+    (copy / "absolute" / "a").write_text("written")
+    (copy / "missing").write_text("written")
+    assert (root / "out/a").read_text() == "p/out/a"
+    assert not (root / "none").exists()
+    assert (copy / "loop").is_symlink()
+    assert (copy / "library").read_text() == "p/.venv/b"
+    assert (copy / "other").resolve() == tmp_path / "outside"
+
+
 def test_a_library_inside_the_folder_is_not_the_program(tmp_path):
     tree = Tree(tmp_path, tmp_path, (tmp_path / "data",))
     assert tree.within(str(tmp_path / "pkg/b.py")) == Path("pkg/b.py")

@@ -15,13 +15,15 @@ NO_TIME_S = 0.001
 
 
 @pytest.mark.parametrize(
-    ("load", "said"),
+    ("load", "one_thread", "said"),
     [
-        (12.4, " (about 12 threads want 4 CPUs: wait until others are done, or set OMP_NUM_THREADS=1)"),
-        (4.6, ""),
+        (12.4, False, " (about 12 threads want 4 CPUs: wait until others are done, or set OMP_NUM_THREADS=1)"),
+        (12.4, True, " (about 12 threads want 4 CPUs: wait until others are done)"),
+        (4.6, False, ""),
     ],
 )
-def test_a_crowded_machine_is_named(tmp_path, monkeypatch, load, said):
+def test_a_crowded_machine_is_named(tmp_path, monkeypatch, load, one_thread, said):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     program = tmp_path / "program"
@@ -30,5 +32,5 @@ def test_a_crowded_machine_is_named(tmp_path, monkeypatch, load, said):
     stages = tmp_path / "stage"
     stages.mkdir()
     with pytest.raises(TooLong) as raised:
-        Stage(Tree(program, program), Program("train.py"), stages).run({}, NO_TIME_S)
+        Stage(Tree(program, program), Program("train.py"), stages, one_thread).run({}, NO_TIME_S)
     assert str(raised.value) == f"a run did not end within 0 s{said}"

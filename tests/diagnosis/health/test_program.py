@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from profkit.derive.facts import Facts
 from profkit.diagnosis.health import check_recording
 from profkit.diagnosis.health.program import check_children, check_operators
 from profkit.diagnosis.pipeline import diagnose
 from profkit.run.directory import LoaderUse, Recomputation, Run, Unwatched, Watch
+from profkit.run.whole_run import RunAccount, StackActivity, StackTime, StepSpan
+from profkit.trace.events import no_trace
 from tests.traces import facts_of, kernel, op, step
 
 WORK = op("aten::mul", 0, 50)
@@ -76,3 +79,17 @@ def test_a_watch_that_ended_early_is_told_unless_a_note_or_a_rule_without_its_fi
 def test_the_notes_of_the_recorder_come_first():
     notes = check_recording(facts_of([WORK], run=Run(notes=("the disk was full",))))
     assert notes[0] == "the disk was full"
+
+
+def watched_only(steps: tuple[StepSpan, ...]) -> str:
+    looks = StackTime(StackActivity.CHILD.value, (), 9_000, 0, 0, 9_000, 9, 1)
+    account = RunAccount(1, 1, 9_001, (), (looks,), 1_000, is_over=True, steps=steps)
+    run = Run(target="sweep.py", own_cpu_ns=1_000_000_000, children_cpu_ns=9_000_000_000)
+    verdict = diagnose(Facts(no_trace(), run, account=account)).verdict
+    assert verdict is not None
+    return verdict.text
+
+
+def test_of_a_run_that_was_only_watched_the_starter_alone_is_no_program_without_a_fault():
+    assert watched_only(()).startswith("Cannot judge: only the program that starts the work was recorded")
+    assert watched_only((StepSpan(5_000, 2, 2_000, 900, 1_100),)).startswith("No fault found in the account")

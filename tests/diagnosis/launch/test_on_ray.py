@@ -18,6 +18,7 @@ from profkit.core.errors import UsageError
 from profkit.diagnosis.launch import on_ray
 from profkit.diagnosis.launch.on_ray import cluster, find_holders, reduce_on_ray
 from profkit.diagnosis.launch.schedule import Done
+from tests.forks import LONGEST_S
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 ray_cluster = pytest.importorskip("ray.cluster_utils")
@@ -99,7 +100,7 @@ def _done_without(nodes: Any, lost: Any, pipes: tuple[Path, int], running: Itera
             os.kill(worker, signal.SIGKILL)  # it would outlive its node for a while, unlike on a lost machine
         finally:
             going = os.open(folder / "go", os.O_RDWR)
-        done = results.result(timeout=120)
+        done = results.result(timeout=LONGEST_S)
         os.close(going)
     return done
 

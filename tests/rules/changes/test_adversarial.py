@@ -31,6 +31,9 @@ def test_who_else_reads_the_variable_would_not_see_it_grow(rule, text, name):
         rule, text.replace("for x", f"log = lambda: print({name})\nfor x"), f"shares `{name}` with another function"
     )
     refused(rule, text.replace("for x", f"def log():\n    print({name})\nfor x"), f"shares `{name}` with another")
+    assert changed(rule, text + "model.eval()\n")
+    for reader in (f"print(eval('{name} + 1'))", f"log(locals()['{name}'])"):
+        refused(rule, f"{text}    {reader}\n", f"may find `{name}` by its name as a string")
     refused(rule, "def main():\n    global " + name + "\n" + indented(text), f"line 2 shares `{name}`")
 
 

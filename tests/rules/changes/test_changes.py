@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
+import libcst
 import pytest
 
 import profkit.rules.changes as room
@@ -103,6 +104,9 @@ def test_a_change_alters_only_what_it_must(rule, before, after):
         ("retained-graph", "losses.append((loss, n))\n", SEVERAL),
         ("retained-graph", "losses.append(loss.item())\n", "the value is detached already"),
         ("retained-graph", "h = f(x, h)\n", CARRIED),
+        ("retained-graph", "h, c = f(x, (h, c))\n", CARRIED),
+        ("retained-graph", "self.h = f(x, self.h)\n", CARRIED),
+        ("retained-graph", "h = f(x, self.h)\n", "the line neither appends, adds up, nor stores a value by its key"),
         ("retained-graph", "keep(loss)\n", "the line neither appends, adds up, nor stores a value by its key"),
         ("input-bound", "l = DataLoader(d)\n", "more workers would not help: a batch itself has to become cheaper"),
         ("unused-autograd-graph", "y = model(x)\n", "the file does not import torch"),
@@ -121,7 +125,8 @@ def test_a_change_alters_only_what_it_must(rule, before, after):
             "import numpy; x = tensor(a)\n",
             "of arrays NumPy keeps the type, but of a list of numbers it makes float64; --unsafe tries it",
         ),
-        ("slow-tensor-construction", "x = tensor(a, dtype=d)\n", "the file does not import numpy"),
+        ("slow-tensor-construction", "x = tensor(a, dtype=d)\n", "the file has no import at its top"),
+        ("slow-tensor-construction", "x = tensor(np.ones(2), dtype=d)\n", "the file does not import numpy by its name"),
         ("graph-break", "f()\n", "profkit has no change for this rule, only its advice"),
         ("base", "f()\n", "profkit has no change for this rule, only its advice"),
         ("../../x", "f()\n", "profkit has no change for this rule, only its advice"),
@@ -176,6 +181,36 @@ def test_of_several_optimizers_that_of_the_function_is_changed():
     )
 
 
+def test_a_file_without_numpy_imports_it():
+    before = "import torch as t\nfrom a import b  # of ours\n\nx = t.FloatTensor([r.x for r in b])  # here\n"
+    after = before.replace("# of ours\n", "# of ours\nimport numpy as np\n").replace(
+        "t.FloatTensor([r.x for r in b])", "t.from_numpy(np.asarray([r.x for r in b], dtype=np.float32))"
+    )
+    assert changed("slow-tensor-construction", before, 4) == after
+    windows = before.replace("\n", "\r\n")
+    assert changed("slow-tensor-construction", windows, 4) == after.replace("\n", "\r\n")
+
+
+def test_of_several_optimizers_that_of_the_line_is_changed():
+    for made in ("a, b = Adam(p), Adam(q)\n", "b = Adam(q)\na = Adam(p)\n"):
+        for name, given in (("a", "p"), ("b", "q")):
+            before = f"import x\n{made}for y in z:\n    {name}.step()  # here\n"
+            line = before.splitlines().index(f"    {name}.step()  # here") + 1
+            after = before.replace(f"Adam({given})", f"Adam({given}, fused=True)")
+            assert changed("single-tensor-optimizer", before, line, FUSED) == after
+    kept = """
+class T:
+    def __init__(self):
+        self.a, self.b = Adam(p), Adam(q)
+    def fit(self):
+        self.b.step()
+"""
+    assert changed("single-tensor-optimizer", kept, 6, FUSED) == kept.replace("Adam(q)", "Adam(q, fused=True)")
+    taken = "a, b = make(Adam(p), Adam(q))\na.step()\n"
+    with pytest.raises(Refused, match="2 calls of `Adam`"):
+        changed("single-tensor-optimizer", taken, 2, FUSED)
+
+
 def test_an_optimizer_made_twice_or_elsewhere_is_left_alone():
     for text, reason in (("o.step()\n", "no calls of `Adam`"), ("a = Adam(p)\nb = Adam(q)\n", "2 calls of `Adam`")):
         with pytest.raises(Refused, match=f"{reason} in the file that steps"):
@@ -192,6 +227,12 @@ def test_the_call_of_a_model_moves_into_a_block_of_its_own():
     assert changed("unused-autograd-graph", windows, 5) == after.replace("\n", "\r\n")
     with pytest.raises(Refused, match="gives way to other code"):
         changed("unused-autograd-graph", "import torch\ndef f():\n    yield model(x)\n", 3)
+
+
+def test_a_function_that_runs_later_is_in_no_block():
+    before = "import torch\nscore = {}(lambda x: model(x))\n"
+    with pytest.raises(Refused, match="the line makes a function, which runs later"):
+        changed("unused-autograd-graph", before.format("keep"), 2)
 
 
 def test_the_only_statement_of_a_block_becomes_pass():
@@ -255,6 +296,20 @@ def test_a_file_that_was_edited_since_is_left_alone():
 def test_a_hostile_file_is_refused(text):
     with pytest.raises(Refused):
         changed("retained-graph", text)
+
+
+def _invalid(text, _finding):
+    raise libcst.CSTValidationError("a node that is none")
+
+
+@pytest.mark.parametrize(("change", "kind"), [(_invalid, "CSTValidationError"), (lambda *_: b"x = (\n", "SyntaxError")])
+def test_a_change_that_cannot_be_made_is_refused_with_its_place(monkeypatch, change, kind):
+    monkeypatch.setattr(room, "_change_of", lambda _: change)
+    with pytest.raises((libcst.CSTValidationError, SyntaxError)):  # who tests profkit sees the error itself
+        changed("retained-graph", "losses.append(loss)\n")
+    monkeypatch.delenv("PROFKIT_STRICT")
+    with pytest.raises(Refused, match=rf"the change failed inside profkit \({kind} at .*\.py:\d+\), please report it"):
+        changed("retained-graph", "losses.append(loss)\n")
 
 
 @pytest.mark.parametrize(

@@ -103,3 +103,11 @@ def test_without_one_the_type_may_become_another(of_state, of_data, given):
     before = before.format(given) + f"    {behind}\n"
     with pytest.raises(AltersNumbers, match="of a list of numbers it makes float64; --unsafe tries it"):
         changed(RULE, before)
+
+
+def test_a_list_of_numbers_in_a_file_without_numpy_needs_both():
+    before = "import torch\nx = torch.tensor([row.x for row in rows])  # here\n"
+    with pytest.raises(AltersNumbers) as raised:
+        changed(RULE, before)
+    made = before.replace("([row.x for row in rows])", "(np.asarray([row.x for row in rows]))")
+    assert raised.value.after.decode() == made.replace("import torch\n", "import torch\nimport numpy as np\n")

@@ -386,6 +386,25 @@ def test_layers_before_a_normalisation_lose_their_bias():
         changed("bias-before-batchnorm", "y = net(x)\n")
 
 
+def test_what_doubles_are_multiplied_with_and_added_to_becomes_narrow_too():
+    before = """
+def features(x, n):
+    w = torch.as_tensor(rng.normal(size=n))
+    b = torch.from_numpy(rng.uniform(size=n))
+    i = torch.from_numpy(rng.permutation(n))
+    other = torch.from_numpy(rng.uniform(size=n))
+    z = torch.as_tensor(x) @ w  # here
+    z = z + b
+    return z[i], other + 1
+def g(b):
+    b = torch.from_numpy(rng.uniform(size=n))
+    return b * 2
+"""
+    after = before.replace("size=n))\n    b", "size=n), dtype=torch.float32)\n    b", 1)
+    after = after.replace("size=n))\n    i", "size=n)).float()\n    i").replace("(x)", "(x, dtype=torch.float32)")
+    assert changed("float64-compute", before) == after.lstrip("\n")
+
+
 def test_doubles_from_numpy_become_single_where_they_enter():
     assert changed("float64-compute", "x = torch.from_numpy(a).to(d)\n") == "x = torch.from_numpy(a).float().to(d)\n"
     assert changed("float64-compute", "x = torch.tensor(a)\n") == "x = torch.tensor(a, dtype=torch.float32)\n"
@@ -572,6 +591,66 @@ def test_a_loader_picks_whole_batches():
             changed("per-sample-fetch", text)
 
 
+SPLIT = "import torch\ndata = TensorDataset(x, y)\n{}\nl = DataLoader(train, 8, num_workers=2)  # here\n"
+
+
+@pytest.mark.parametrize(
+    ("made", "fits"),
+    [
+        ("train, rest = random_split(data, [6, 2])", True),
+        ("train, rest = torch.utils.data.random_split(TensorDataset(x, y), [6, 2])", True),
+        ("train = Subset(data, range(6))", True),
+        ("train = Mine(data, range(6))", False),
+        ("train, rest = halves(data)", False),
+        ("train = random_split(data, [8])[0]", False),
+        ("train, rest = random_split(other, [6, 2])", False),
+        ("train = Subset(data, range(6))\ntrain = augment(train)", False),
+    ],
+)
+def test_a_part_of_a_tensordataset_gives_whole_batches_too(made, fits):
+    if not fits:
+        with pytest.raises(Refused, match="that the data is one `TensorDataset` does not show"):
+            changed("per-sample-fetch", SPLIT.format(made))
+        return
+    sampler = "torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(train), 8, drop_last=False)"
+    assert changed("per-sample-fetch", SPLIT.format(made)).endswith(
+        f"l = DataLoader(train, batch_size=None, sampler={sampler}, num_workers=2)  # here\n"
+    )
+
+
+def test_the_data_that_a_function_is_given_may_be_another():
+    text = SPLIT.format("train = data\ndef load(train):\n    return DataLoader(train, 8)  # this")
+    with pytest.raises(Refused, match="that the data is one `TensorDataset` does not show"):
+        changed("per-sample-fetch", text, 5)
+
+
+def test_data_that_a_function_makes_is_known_by_what_that_returns():
+    before = """
+import torch
+def part(n):
+    x = torch.randn(n, 2)
+    return TensorDataset(x, x.sum(1))
+def loaders():
+    train, test = part(8), part(4)
+    return DataLoader(train, 4, True), DataLoader(
+        test, 4  # here
+    )
+def show(test):
+    print(test)
+"""
+    whole = "batch_size=None, sampler=torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(test), 4, "
+    assert whole in changed("per-sample-fetch", before)
+    for old, new in (
+        ("    return T", "    if n > 9:\n        return x\n    return T"),
+        ("    return T", "    yield T"),
+        ("def part", "@cached\ndef part"),
+        ("part(8), part(4)", "split(part(8))"),
+        ("    return D", "    test = Subset(test, [1])\n    return D"),
+    ):
+        with pytest.raises(Refused, match="that the data is one `TensorDataset` does not show"):
+            changed("per-sample-fetch", before.replace(old, new, 1))
+
+
 def test_a_view_that_is_kept_becomes_a_copy():
     assert changed("oversized-storage", "kept.append(x[:1])\n") == "kept.append(x[:1].clone())\n"
     assert changed("oversized-storage", "kept[n] = a + b\n") == "kept[n] = (a + b).clone()\n"
@@ -591,6 +670,8 @@ def test_only_the_last_position_goes_through_the_head():
     assert changed("discarded-logits", before) == after
     with pytest.raises(Refused, match="line 3 reads more of `logits` than its last position"):
         changed("discarded-logits", before + "q = logits.mean()\n")
+    with pytest.raises(Refused, match="leaves the function, and others may need all positions"):
+        changed("discarded-logits", "def forward(x):\n    return head(x)  # here\n")
 
 
 def test_options_that_cost_are_not_asked_for():

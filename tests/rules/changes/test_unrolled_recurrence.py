@@ -131,6 +131,18 @@ def test_a_layer_of_each_state_alone_takes_all_states(result):
         assert torch.allclose(one, other, atol=1e-6)
 
 
+def test_a_cell_and_a_layer_may_be_made_side_by_side_and_placed_there():
+    before = ROWS.format(head=LINEAR, result="torch.stack(found, dim=1), c").replace(
+        "self.cell = nn.LSTMCell(3, 5)\n        self.head = nn.Linear(5, 2)",
+        "self.cell, self.head = nn.LSTMCell(3, 5).to('cpu'), nn.Linear(5, 2).to('cpu')",
+    )
+    after = changed(RULE, before)
+    assert "self.cell, self.head = nn.LSTM(3, 5, batch_first=True).to('cpu'), nn.Linear(5, 2).to('cpu')" in after
+    assert "self.head(states)" in after
+    for one, other in zip(run(before), run(after), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("head", "result"),
     [

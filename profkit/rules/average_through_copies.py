@@ -1,0 +1,155 @@
+"""A moving average of a model's weights is computed on copies of the whole model, in each step.
+
+What it detects
+In one call of a function: lines that only copy eight tensors or more (`copy.deepcopy`, `state_dict`, `clone`,
+`load_state_dict`), and a loop that scales and adds as many, if each copying line gives a name that the loop reads, or
+reads one that the loop writes. Copies that nothing averages, such as a snapshot of the best weights or the fast weights
+of meta-learning, are silent. So is a loop on the weights themselves, which `looped-parameters` looks at.
+
+Why is this bad?
+A deep copy walks through all tensors in Python, and makes a storage, a tensor and a note for each. The average reads
+every copy once, writes a third set of tensors, and a fourth pass copies them back. The average itself is one operator,
+which changes the weights where they lie.
+
+Example
+    mine, theirs = copy.deepcopy(teacher.state_dict()), copy.deepcopy(student.state_dict())
+    for name in mine:
+        mine[name] = decay * mine[name] + (1 - decay) * theirs[name]
+    teacher.load_state_dict(mine)
+
+Use instead
+    with torch.no_grad():
+        torch._foreach_lerp_(list(teacher.parameters()), list(student.parameters()), 1 - decay)
+
+How the saving is estimated
+All goes from the first operator of these lines to the last, with Python's time and the giving back of copies between.
+Of the loop one operator for each tensor stays.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from profkit.derive.families import operators_of
+from profkit.derive.timeline.intervals import stretches
+from profkit.patterns import Places, call_site, locations_of, program_operators, spent_ns
+from profkit.patterns.loops.located import located_marks, marks_around
+from profkit.patterns.program import located_operators
+from profkit.rules.base import MEDIUM_FROM, CallSite, Facts, Kind, Need, Suspicion, Suspicions, rule
+from profkit.savings import Edit, shrink_spans
+from profkit.source.syntax import name_called, parse_piece
+from profkit.trace import Bools, Int64s, distinct_rows
+
+_LEAST = 8
+"""Tensors: four layers. A copy of fewer takes a tenth of a millisecond."""
+_COPY = frozenset(("clone", "copy"))
+_MAKING = """
+    _to_copy alias clone contiguous copy detach empty empty_like empty_strided fill lift_fresh new_empty resize set to
+    zero zeros_like"""
+_COPYING = frozenset(_MAKING.split())
+_ADDING = frozenset(("add", "lerp", "sub"))
+_AVERAGING = _ADDING | frozenset(("detach", "mul", "rsub"))
+_COPIES_BY = ("clone", "deepcopy", "load_state_dict", "state_dict")
+_UNCERTAINTY = 0.3
+"""How much of Python's time before the first operator of a line belongs to it is not recorded."""
+
+
+class _Average(Struct, frozen=True):
+    """A loop's line, the lines that copy for it, and how many tensors."""
+
+    line: int
+    copying: tuple[int, ...]
+    tensors: int
+
+
+@rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.LINES)
+def average_through_copies(facts: Facts) -> Suspicions:
+    """One finding for each loop."""
+    for found in _find(facts):
+        edit = _without_copies(facts, found)
+        lines = [found.line, *sorted(found.copying, key=lambda line: -_spent(facts, line))]
+        copies = len(found.copying)
+        yield Suspicion(
+            message=f"A moving average of {found.tensors} tensors is computed on copies: {copies} "
+            f"{'line copies' if copies == 1 else 'lines copy'} all of them in each step.",
+            fix="Average in place, without copies: `torch._foreach_lerp_(mine, theirs, 1 - decay)` on lists of the "
+            "parameters under `torch.no_grad()`, or `torch.optim.swa_utils.AveragedModel` with "
+            "`get_ema_multi_avg_fn`.",
+            edit=edit,
+            worth=MEDIUM_FROM,
+            confidence=0.85,
+            count=found.tensors,
+            places=Places.of(locations_of(facts, lines)),
+            evidence={"tensors": found.tensors, "copying_lines": copies},
+        )
+
+
+def _find(facts: Facts) -> Iterator[_Average]:
+    """Loops and copying lines under one mark: in one call of a function."""
+    marks, operators = located_marks(facts), located_operators(facts)
+    first, last = np.searchsorted(operators, marks), np.searchsorted(operators, facts.tree.stop[marks])
+    all_of, copying, averaging, copies, adding = (
+        _count(np.ones(len(operators), dtype=bool) if kind is None else operators_of(facts.trace, kind)[operators])
+        for kind in (None, _COPYING, _AVERAGING, _COPY, _ADDING)
+    )
+    whole, calls = all_of[last] - all_of[first], marks_around(facts)[marks]
+    lines, line = distinct_rows(calls, facts.trace.events.site[marks])
+    of_line = [np.bincount(line, count[last] - count[first]) for count in (all_of, copying, averaging, copies, adding)]
+    total, copied, averaged, tensors, added = of_line
+    copy_lines = np.flatnonzero((copied == total) & (tensors >= _LEAST))
+    for place in np.flatnonzero((averaged == total) & (added >= _LEAST) & (whole.size > 0)).tolist():
+        call, site = calls[lines[place]], int(facts.trace.events.site[marks[lines[place]]])
+        mine = [
+            int(facts.trace.events.site[marks[lines[one]]]) for one in copy_lines.tolist() if calls[lines[one]] == call
+        ]
+        mine = [one for one in mine if _serves(call_site(facts, one), call_site(facts, site))]
+        if mine:
+            yield _Average(site, tuple(mine), int(added[place]))
+
+
+def _count(wanted: Bools) -> Int64s:
+    """How many are wanted before each place."""
+    return np.concatenate([[0], np.cumsum(wanted)])
+
+
+def _serves(copying: CallSite | None, averaging: CallSite | None) -> bool:
+    """Whether a line copies tensors for the average: it binds a name that the other reads, or reads one that the other
+    writes."""
+    one, other = (parse_piece(site.source) if site is not None else None for site in (copying, averaging))
+    if one is None or other is None or not any(name_called(call) in _COPIES_BY for call in _calls(one)):
+        return False
+    return bool(_names(one) & _names(other))
+
+
+def _calls(statement: ast.stmt) -> list[ast.Call]:
+    return [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+
+
+def _names(statement: ast.stmt) -> set[str]:
+    """Names in it, but for what is called and for objects whose attributes are read, such as `self`."""
+    parents = {id(child): node for node in ast.walk(statement) for child in ast.iter_child_nodes(node)}
+    found = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
+    return {node.id for node in found if not isinstance(parents.get(id(node)), ast.Attribute)}
+
+
+def _without_copies(facts: Facts, found: _Average) -> Edit:
+    """The copying lines vanish, with what Python does around them; of the loop one operator a tensor stays."""
+    rows = program_operators(facts)
+    mine = np.isin(facts.lines.site[rows], [found.line, *found.copying])
+    ends = np.flatnonzero((np.diff(facts.step_of(rows)) != 0) | (np.diff(mine) != 0)) + 1
+    runs = [rows[part] for part in stretches(ends, len(rows), 1) if mine[part.start]]
+    adding = facts.trace.mask_of(
+        rows[(facts.lines.site[rows] == found.line) & operators_of(facts.trace, _ADDING)[rows]]
+    )
+    kept = np.array([spent_ns(facts, run[adding[run]]).sum() for run in runs], dtype=np.int64)
+    start, end = facts.trace.events.start_ns[[run[0] for run in runs]], facts.tree.end_ns[[run[-1] for run in runs]]
+    return shrink_spans(start, end, kept, _UNCERTAINTY)
+
+
+def _spent(facts: Facts, line: int) -> int:
+    rows = program_operators(facts)
+    return int(spent_ns(facts, rows[facts.lines.site[rows] == line]).sum())

@@ -1,0 +1,81 @@
+"""Calls of the model between two updates by hand, and programs that look alike."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from profkit.collect.boundaries import hand_updates
+from profkit.collect.boundaries.forwards import ForwardCalls
+from profkit.collect.boundaries.hand_updates import HandUpdates
+from profkit.collect.program.guard import Guard
+
+
+def calls_that_count(updates, differentiates: bool = True, examples: int = 4, steps: int = 3) -> list[int]:
+    """The numbers of the calls that end a step, where ``updates(weights)`` comes after so many examples."""
+    model, counted, calls = nn.Linear(3, 1), list[int](), 0
+    watch = HandUpdates()
+    forwards = ForwardCalls(lambda: counted.append(calls), Guard(lambda error: pytest.fail(str(error))), watch)
+    watch.install()
+    forwards.install()
+    try:
+        for _ in range(steps):
+            for _ in range(examples):
+                loss = model(torch.ones(1, 3)).sum()
+                if differentiates:
+                    torch.autograd.grad(loss, list(model.parameters()))
+                calls += 1
+            with torch.no_grad():
+                updates(model.weight)
+    finally:
+        forwards.remove()
+        watch.remove()
+    return counted
+
+
+def test_calls_between_two_updates_are_one_step():
+    """The first two calls come before the weights are known."""
+    assert calls_that_count(lambda weight: weight.sub_(0.1)) == [0, 1, 4, 8]
+
+
+def test_calls_that_nobody_differentiates_are_steps():
+    assert calls_that_count(lambda weight: weight.sub_(0.1), differentiates=False) == list(range(12))
+
+
+def test_without_an_update_calls_are_steps_after_a_while(monkeypatch):
+    """An attack changes its inputs, not the weights."""
+    monkeypatch.setattr(hand_updates, "_PATIENCE_S", 0.0)
+    assert calls_that_count(lambda _: None) == list(range(12))
+
+
+def test_weights_given_to_functional_call_are_looked_at():
+    model, counted = nn.Linear(3, 1), list[int]()
+    watch = HandUpdates()
+    forwards = ForwardCalls(lambda: counted.append(1), Guard(lambda error: pytest.fail(str(error))), watch)
+    watch.install()
+    forwards.install()
+    weights = {name: one.detach().clone().requires_grad_() for name, one in model.named_parameters()}
+    try:
+        for _ in range(3):
+            for _ in range(4):
+                loss = torch.func.functional_call(model, weights, (torch.ones(1, 3),)).sum()
+                grads = torch.autograd.grad(loss, list(weights.values()))
+            weights = {
+                name: (one - 0.1 * g).detach().requires_grad_()
+                for (name, one), g in zip(weights.items(), grads, strict=True)
+            }
+    finally:
+        forwards.remove()
+        watch.remove()
+    assert len(counted) == 4
+
+
+def test_nothing_is_left_of_it():
+    before, grad = type(torch.autograd), torch.autograd.grad
+    watch = HandUpdates()
+    watch.install()
+    assert torch.autograd.grad is grad
+    watch.remove()
+    assert type(torch.autograd) is before
+    assert torch.autograd.grad is grad

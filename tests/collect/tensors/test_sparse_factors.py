@@ -1,0 +1,74 @@
+"""Which products of matrices have a factor that is nearly all zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from profkit.collect.tensors.recomputation import CallWatch
+from profkit.run.directory import SparseFactor
+
+NODES, NEIGHBOURS = 400, 4
+
+
+def sparse(step: Callable[[], object]) -> tuple[SparseFactor, ...]:
+    watch = CallWatch()
+    watch.begin()
+    try:
+        step()
+        watch.end_step()
+    finally:
+        watch.stop()
+    assert watch.found is not None
+    assert watch.found.sparse is not None
+    return watch.found.sparse
+
+
+def adjacency(neighbours: int = NEIGHBOURS) -> Tensor:
+    made = torch.zeros(NODES, NODES)
+    rows = torch.arange(NODES)
+    for further in range(neighbours):
+        made[rows, (rows * 7 + further * 31) % NODES] = 1
+    return made
+
+
+@pytest.fixture
+def features() -> Tensor:
+    torch.manual_seed(0)
+    return torch.rand(NODES, 32)
+
+
+def test_an_adjacency_on_either_side(features):
+    mask = adjacency()
+    (found,) = sparse(lambda: mask.mm(features))
+    assert (found.call, found.shape) == (0, (NODES, NODES))
+    assert found.zero == pytest.approx(1 - NEIGHBOURS / NODES, abs=1e-6)
+    assert len(sparse(lambda: features.t() @ mask)) == 1
+
+
+@pytest.mark.parametrize(("neighbours", "count"), [(8, 1), (9, 0)])
+def test_from_98_percent_of_zeros_on(features, neighbours, count):
+    mask = adjacency(neighbours)
+    assert len(sparse(lambda: mask @ features)) == count
+
+
+def test_one_number_in_each_row_picks_rows_and_is_another_fault(features):
+    mask = adjacency(1)
+    assert sparse(lambda: mask @ features) == ()
+
+
+def test_what_has_gradients_or_is_small_is_left_out(features):
+    mask, small = adjacency().requires_grad_(), adjacency()[:100, :100]
+    assert sparse(lambda: mask @ features) == ()
+    assert sparse(lambda: small @ features[:100]) == ()
+
+
+def test_of_a_layer_the_input_counts_and_not_its_weights():
+    words, layer = adjacency(), nn.Linear(NODES, 8)
+    dense, pruned = torch.rand(NODES, NODES), nn.Linear(NODES, NODES).requires_grad_(requires_grad=False)
+    pruned.weight.copy_(words)
+    assert len(sparse(lambda: layer(words))) == 1
+    assert sparse(lambda: pruned(dense)) == ()
