@@ -17,30 +17,27 @@ triggers = ("unrolled-recurrence",)
 
 @dataclass(frozen=True)
 class State:
-    cell: nn.LSTMCell
-    lstm: nn.LSTM
-    head: nn.Linear
+    device: str
     batches: list[tuple[Tensor, Tensor]]
 
 
 def setup(device: str) -> State:
     torch.manual_seed(0)
-    cell, lstm = nn.LSTMCell(32, 64).to(device), nn.LSTM(32, 64, batch_first=True).to(device)
-    with torch.no_grad():
-        for name, parameter in cell.named_parameters():
-            lstm.get_parameter(f"{name}_l0").copy_(parameter)
     batches = [(torch.randn(16, 100, 32, device=device), torch.randn(16, 1, device=device)) for _ in range(30)]
-    return State(cell, lstm, nn.Linear(64, 1).to(device), batches)
+    return State(device, batches)
 
 
 def pitfall(state: State) -> Iterator[Tensor]:
-    optimizer = torch.optim.SGD([*state.cell.parameters(), *state.head.parameters()], lr=0.01)
+    torch.manual_seed(1)
+    cell = nn.LSTMCell(32, 64).to(state.device)
+    head = nn.Linear(64, 1).to(state.device)
+    optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.01)
     for x, y in state.batches:
         h = c = torch.zeros(x.shape[0], 64, device=x.device)
         outputs = []
         for x_t in x.unbind(1):
-            h, c = state.cell(x_t, (h, c))  # expect: unrolled-recurrence
-            outputs.append(state.head(h))
+            h, c = cell(x_t, (h, c))  # expect: unrolled-recurrence
+            outputs.append(head(h))
         loss = nn.functional.mse_loss(torch.stack(outputs, dim=1).mean(1), y)
         optimizer.zero_grad()
         loss.backward()
@@ -49,10 +46,13 @@ def pitfall(state: State) -> Iterator[Tensor]:
 
 
 def fix(state: State) -> Iterator[Tensor]:
-    optimizer = torch.optim.SGD([*state.lstm.parameters(), *state.head.parameters()], lr=0.01)
+    torch.manual_seed(1)  # the layer draws its weights as the cell does
+    lstm = nn.LSTM(32, 64, batch_first=True).to(state.device)
+    head = nn.Linear(64, 1).to(state.device)
+    optimizer = torch.optim.SGD([*lstm.parameters(), *head.parameters()], lr=0.01)
     for x, y in state.batches:
-        states, _ = state.lstm(x)
-        loss = nn.functional.mse_loss(state.head(states).mean(1), y)
+        states, _ = lstm(x)
+        loss = nn.functional.mse_loss(head(states).mean(1), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

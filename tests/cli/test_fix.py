@@ -76,7 +76,7 @@ def test_a_program_is_changed_measured_and_written(tmp_path):
     wished = ("train.py", "--select", "garbage-collection-in-step", "--write", "--check", "--diff", "found.diff")
     found = fix(*wished, cwd=tmp_path)
     assert found.returncode == 1, found.stderr
-    assert found.stdout.startswith("1. garbage-collection-in-step, train.py:14: held\n")
+    assert found.stdout.startswith("1. garbage-collection-in-step, train.py:14: held: faster, same results\n")
     assert "the same: exit status, 2 trained parameters (to the last bit), 25 numbers in" in found.stdout
     assert (tmp_path / "train.py").read_bytes() == COLLECTING.replace("\t\tgc.collect()  # again\n", "").replace(
         "\n", "\r\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profkit.diagnosis.catalogue import ANOTHER_RESULT, NOTHING, list_scenarios
@@ -40,12 +40,21 @@ class Case:
     fixed_text: str = ""
     rule: str = ""
     """The only one whose changes are tried, if not all. Of such a program no fix needs to be known."""
+    is_of_memory: bool = False
+    """Whether the known fix saves memory, not time."""
     files: Path | None = None
     """The folder that holds both, in place of the texts."""
 
     @property
     def is_module(self) -> bool:
         return not self.program.endswith(".py")
+
+    @property
+    def known_text(self) -> str | None:
+        """The text of the known fix; None of a package, which has several."""
+        if self.files is None:
+            return self.fixed_text
+        return None if self.is_module else (self.files / self.fixed).read_text(encoding="utf-8")
 
     def lay_out(self, folder: Path) -> Path:
         """Write the program's files, and return the one that is to be fixed."""
@@ -63,7 +72,7 @@ def scenarios() -> list[Case]:
     """Those of one process whose fix shows on a CPU."""
     chosen = [one for one in list_scenarios() if not one.needs_gpu and one.triggers]
     return [
-        _of_scenario(one.name, one.path.read_text(encoding="utf-8"))
+        replace(_of_scenario(one.name, one.path.read_text(encoding="utf-8")), is_of_memory=one.effect == "memory")
         for one in chosen
         if one.effect not in (NOTHING, ANOTHER_RESULT, "time on a GPU") and not _SEVERAL.search(one.path.read_text())
     ]

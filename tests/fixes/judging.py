@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 from profkit.core.errors import ProfkitError
 from profkit.diagnosis.fixing.diagnosing import diagnose_copy
 from profkit.diagnosis.fixing.patches import unified_diff
-from profkit.diagnosis.fixing.proving import HELD, REFUSED, Fixes, Limits, gain_of, prove_fixes
+from profkit.diagnosis.fixing.proving import ALTERED, HELD, REFUSED, Fixes, Gain, Limits, gain_of, prove_fixes
 from profkit.diagnosis.fixing.rounds import prove_all
 from profkit.diagnosis.fixing.trees import Tree
 from profkit.diagnosis.fixing.turns import Program, Run, Stage
@@ -17,18 +19,27 @@ from profkit.diagnosis.settings import Settings
 from profkit.findings.values import Diagnosis, notable
 from tests.fixes.cases import Case
 
+TIME, MEMORY, NODES = "time", "memory", "backward nodes"
+CLOSE = 0.1
+LEAST = 0.05
+"""A known fix that wins less on this machine says nothing about how much of it was reached."""
+
 
 @dataclass(frozen=True)
 class Row:
-    """What became of a case. ``won`` and ``possible`` are shares of the time before, of what `fix --all` made and of
-    the known fix; None if that was not measured. ``verdicts`` are rule, verdict and reason of each finding, ``patch``
-    what held, to be read as the program's author would."""
+    """What became of a case. ``won`` and ``possible`` are shares of what was there before, of what `fix --all` made and
+    of the known fix: of the time, or, as ``measure`` says, of the memory or of the backward nodes that are kept alive.
+    None if that was not measured. ``over`` is by how much more is left than with the known fix, with the interval.
+    ``verdicts`` are rule, verdict and reason of each finding, ``patch`` what held, to be read as the program's author
+    would."""
 
     name: str
     verdicts: tuple[tuple[str, str, str], ...] = ()
     won: float | None = None
     possible: float | None = None
     failure: str = ""
+    measure: str = TIME
+    over: tuple[float, float, float] | None = None
     patch: str = ""
 
     @property
@@ -37,18 +48,19 @@ class Row:
 
     @property
     def held(self) -> int:
-        return sum(verdict == HELD for _, verdict, _ in self.verdicts)
+        return sum(verdict in (HELD, ALTERED) for _, verdict, _ in self.verdicts)
 
     @property
     def reached(self) -> float | None:
-        """Of the possible time; None if the known fix wins next to nothing here."""
+        """Of what could be won; None if the known fix wins next to nothing here."""
         if self.won is None or self.possible is None or self.possible < LEAST:
             return None
         return min(1.0, max(0.0, self.won / self.possible))
 
-
-LEAST = 0.05
-"""Of the time: a known fix that wins less on this machine says nothing about how much of it was reached."""
+    @property
+    def is_close(self) -> bool:
+        """Whether a change held, and what is left is within a tenth of what the known fix leaves."""
+        return self.held > 0 and self.over is not None and self.over[0] <= CLOSE
 
 
 def judge(case: Case, work: Path, pairs: int, most_s: float, unsafe: bool) -> Row:
@@ -61,12 +73,11 @@ def judge(case: Case, work: Path, pairs: int, most_s: float, unsafe: bool) -> Ro
     )
     try:
         fixes = _fix(stage, case.rule, Limits(most_s, unsafe, small=False))
-        won, possible = _measured(stage, case, fixes.after, pairs, most_s) if case.fixed else (None, None)
+        told = tuple((one.finding.rule, one.verdict, one.reason) for one in fixes.trials)
+        row = Row(case.name, told, patch=unified_diff(fixes.root, fixes.after).decode("utf-8", "replace"))
+        return _measured(row, stage, case, fixes.after, pairs, most_s) if case.fixed else row
     except ProfkitError as error:
         return Row(case.name, failure=str(error))
-    told = tuple((one.finding.rule, one.verdict, one.reason) for one in fixes.trials)
-    patch = unified_diff(fixes.root, fixes.after).decode("utf-8", "replace")
-    return Row(case.name, told, won, possible, patch=patch)
 
 
 def _fix(stage: Stage, rule: str, limits: Limits) -> Fixes:
@@ -79,15 +90,42 @@ def _fix(stage: Stage, rule: str, limits: Limits) -> Fixes:
     return prove_all(stage, diagnose, fixes, limits, lambda _: None) if fixes.held and not rule else fixes
 
 
-def _measured(
-    stage: Stage, case: Case, after: Mapping[Path, bytes], pairs: int, most_s: float
-) -> tuple[float | None, float]:
+def _measured(row: Row, stage: Stage, case: Case, after: Mapping[Path, bytes], pairs: int, most_s: float) -> Row:
+    """The row with what the program before, after, and with its known fix shows by turns."""
     known = replace(stage, program=replace(stage.program, target=case.fixed))
     runs: tuple[list[Run], list[Run], list[Run]] = ([], [], [])
+    is_same = is_known(case, after)
     for _ in range(pairs):
         runs[0].append(stage.run({}, most_s))
         runs[1].append(known.run({}, most_s))
-        if after:
-            runs[2].append(stage.run(after, most_s))
-    won = gain_of(runs[0], runs[2]).share.fraction if after else 0.0
-    return won, gain_of(runs[0], runs[1]).share.fraction
+        same = runs[1] if is_same else None if after else runs[0]
+        runs[2].append(same[-1] if same else stage.run(after, most_s))
+    by_fix, possible, beside = gain_of(runs[0], runs[2]), gain_of(runs[0], runs[1]), gain_of(runs[1], runs[2])
+    if case.is_of_memory:
+        return with_memory(row, by_fix, possible)
+    over = (-beside.share.fraction, -beside.share.high, -beside.share.low)
+    return replace(row, won=by_fix.share.fraction, possible=possible.share.fraction, over=over)
+
+
+def is_known(case: Case, after: Mapping[Path, bytes]) -> bool:
+    """Whether the changes made the very program with the known fix, but for comments and the name of the variant."""
+    changed, known = after.get(Path(case.program)), case.known_text
+    return changed is not None and known is not None and len(after) == 1 and _tree(changed.decode()) == _tree(known)
+
+
+def _tree(text: str) -> str:
+    return ast.dump(ast.parse(re.sub(r"\bpitfall\b", "fix", text)))
+
+
+def with_memory(row: Row, by_fix: Gain, possible: Gain) -> Row:
+    """By the peak if the known fix lowers it, else by the backward nodes alive."""
+    if possible.frees_memory:
+        measure = MEMORY
+        before, known, left = possible.peak_before, possible.peak_after, by_fix.peak_after
+    else:
+        measure = NODES
+        before, known, left = (float(one) for one in (possible.nodes_before, possible.nodes_after, by_fix.nodes_after))
+    if not before:
+        return replace(row, won=None, possible=None, over=None)
+    over = left / max(known, 1.0) - 1
+    return replace(row, won=1 - left / before, possible=1 - known / before, measure=measure, over=(over, over, over))

@@ -9,18 +9,26 @@ from profkit.diagnosis.fixing.proving import HELD, REFUSED, UNDECIDED
 from tests.fixes.judging import Row
 
 HEAD = (
-    "| program | findings | tried | held | `fix --all` wins | its known fix wins | of the possible |\n"
-    + "|---" * 7
-    + "|"
+    "| program | findings | tried | held | of the | `fix --all` wins | its known fix wins | of the possible "
+    "| left beside the known fix |\n" + "|---" * 9 + "|"
 )
 
 
 def render(row: Row) -> str:
     """One row, and below it why changes did not hold."""
     if row.failure:
-        return f"| {row.name} | {row.failure} | | | | | |"
+        return f"| {row.name} | {row.failure} | | | | | | | |"
     shares = (format_share(share) if share is not None else "-" for share in (row.won, row.possible, row.reached))
-    return f"| {row.name} | {len(row.verdicts)} | {row.tried} | {row.held} | {' | '.join(shares)} |"
+    counts = f"{len(row.verdicts)} | {row.tried} | {row.held} | {row.measure}"
+    return f"| {row.name} | {counts} | {' | '.join(shares)} | {_beside(row)} |"
+
+
+def _beside(row: Row) -> str:
+    """As a factor with its interval: 1.00 is as much as with the known fix."""
+    if row.over is None:
+        return "-"
+    middle, low, high = (1 + one for one in row.over)
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})" if low < high else f"{middle:.2f}"
 
 
 def reasons(rows: Sequence[Row]) -> list[str]:
@@ -39,6 +47,7 @@ def figures(rows: Sequence[Row]) -> str:
     tried = [verdict for verdict in verdicts if verdict != REFUSED]
     open_ = tried.count(UNDECIDED)
     reached = [row.reached for row in rows if row.reached is not None]
+    close = sum(row.is_close for row in rows)
     possible = sum(row.possible or 0.0 for row in rows if row.reached is not None)
     won = sum((row.reached or 0.0) * (row.possible or 0.0) for row in rows)
     return "\n".join(
@@ -46,7 +55,8 @@ def figures(rows: Sequence[Row]) -> str:
             f"findings with a change: {_of(len(tried), len(verdicts))}",
             f"programs with a change: {_of(sum(row.tried > 0 for row in rows), len(rows))}",
             f"changes that hold: {_of(tried.count(HELD), len(tried) - open_)}, not enough time to tell: {open_}",
-            f"programs within a tenth of their known fix: {_of(sum(one >= 0.9 for one in reached), len(reached))}",
+            f"programs a change brings within a tenth of their known fix: {_of(close, len(rows))}",
+            f"programs that reach nine tenths of the possible: {_of(sum(one >= 0.9 for one in reached), len(reached))}",
             f"of the possible time won: {format_share(won / possible) if possible else 'not measured'}",
         )
     )

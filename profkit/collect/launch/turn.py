@@ -35,6 +35,8 @@ _FIRST_LOOK = 4
 """Steps until what is alive is counted for the first time; then at the 8th, the 16th and so on, as it takes a while."""
 _MOST_NODES = 1 << 18
 """Of an autograd graph: counting them takes a tenth of a second, and a graph as long shows that it grows."""
+_READINGS = 5
+"""Who has just got a CPU keeps it for a millisecond or more, so the second is enough as a rule."""
 _KIB = 1024
 """Linux gives ``ru_maxrss`` in these."""
 
@@ -47,10 +49,9 @@ class Turn:
         self._process = os.getpid()
         self._begun_ns = 0
         self._step_ns: list[int] = []
-        self._aside_ns = self._aside_crowded_ns = 0
+        self._aside_ns, self._crowded_aside_ns = 0, 0
         self._thread = threading.get_native_id()
         self._crowded_ns: list[int] = []
-        self._crowded_before_ns = 0
         self._graph_nodes: list[int] = []
         self._optimizers: list[Any] = []
         self._starts: list[list[Any]] = []
@@ -65,21 +66,29 @@ class Turn:
         optimizer.register_optimizer_step_pre_hook(self._before_step)
         optimizer.register_optimizer_step_post_hook(self._after_step)
         self._drawn_from.update(_random_states())
-        self._crowded_before_ns = self._count_crowded_ns()
-        self._begun_ns = time.perf_counter_ns()
+        self._begun_ns, self._crowded_aside_ns = self._clocks()
 
-    def _count_crowded_ns(self) -> int:
-        return count_crowded_ns(self._thread) or 0
+    def _clocks(self) -> tuple[int, int]:
+        """The time, and how long the main thread has waited until then, without what this file itself does aside.
+
+        A wait between the two readings, longer than many a step, would be in one of them alone: they are taken again.
+        """
+        for _ in range(_READINGS):
+            before = count_crowded_ns(self._thread) or 0
+            now_ns, after = time.perf_counter_ns(), count_crowded_ns(self._thread) or 0
+            if before == after:
+                break
+        return now_ns, before - self._crowded_aside_ns
 
     def end(self) -> None:
         """The program is over, by itself or by an error. A fork of it says nothing."""
         if os.getpid() != self._process or not self._begun_ns:
             return
-        ended_ns = time.perf_counter_ns()
+        ended_ns, crowded_ns = self._clocks()
         states = _random_states()
         content = {
             "run_ns": ended_ns - self._begun_ns - self._aside_ns,
-            "crowded_ns": self._count_crowded_ns() - self._crowded_before_ns - self._aside_crowded_ns,
+            "crowded_ns": crowded_ns,
             "step_ns": self._step_ns,
             "step_crowded_ns": self._crowded_ns,
             "computes_elsewhere_s": _elsewhere_s(),
@@ -101,14 +110,15 @@ class Turn:
             self._starts.append(_numbers_of(stepping))
 
     def _after_step(self, *_: Any) -> None:
-        ended_ns, crowded_ns = time.perf_counter_ns(), self._count_crowded_ns()
+        ended_ns, crowded_ns = self._clocks()
         self._step_ns.append(ended_ns - self._aside_ns)
-        self._crowded_ns.append(crowded_ns - self._aside_crowded_ns)
+        self._crowded_ns.append(crowded_ns)
         steps = len(self._step_ns)
         if steps >= _FIRST_LOOK and steps & (steps - 1) == 0:
             self._graph_nodes.append(_count_graph_nodes())
-            self._aside_ns += time.perf_counter_ns() - ended_ns
-            self._aside_crowded_ns += self._count_crowded_ns() - crowded_ns  # else a step might take less than nothing
+            now_ns, waited_ns = self._clocks()
+            self._aside_ns += now_ns - ended_ns
+            self._crowded_aside_ns += waited_ns - crowded_ns
 
     def _save_parameters(self) -> None:
         import numpy as np

@@ -28,7 +28,8 @@ NARROW = 0.02
 _HOPELESS_PAIRS = 6
 """After so many pairs a change that seems to win nothing is given up, and one that wins too little at best."""
 _WORTHWHILE = 0.05
-"""Of the time, at best: with less to be won, and noise, no more pairs are run."""
+"""Of the time, at best: with less to be won, and noise, no more pairs are run. If at least as much is won even at
+worst, or memory with less than that lost, none are needed either."""
 _LEAST_MEMORY = 0.02
 """Of the peak, in the middle of all pairs: less is of no use to anybody."""
 _GROWN = 2
@@ -132,11 +133,12 @@ def prove_fixes(
 ) -> Fixes:
     """Try each finding's change on top of those that held. The diagnosis is of the program with what ``so_far`` says
     held; its trials come first in the result. Raises `ProfkitError` if the program itself fails."""
-    prover = _Prover(stage, limits)
+    prover = _Prover(stage, limits, tell)
     known = so_far or Fixes(stage.tree.root, (), {}, {})
     trials, before, after = [*known.trials], dict(known.before), dict(known.after)
     for number, finding in enumerate(diagnosis.findings, 1):
-        tell(f"{finding.rule}, {number} of {len(diagnosis.findings)}")
+        what = f"{finding.rule}, finding {number} of {len(diagnosis.findings)}"
+        tell(what)
         try:
             if finding.severity is Severity.INFO and not limits.small:
                 raise Refused(f"it is too small to matter here; --select {finding.rule} tries it")
@@ -144,7 +146,7 @@ def prove_fixes(
         except Refused as reason:
             trials.append(Trial(finding, REFUSED, str(reason)))
             continue
-        trials.append(prover.try_change(finding, after, {**after, name: changed}, name, may_alter))
+        trials.append(prover.try_change(finding, after, {**after, name: changed}, name, may_alter, what))
         if trials[-1].is_kept:
             before.setdefault(name, raw)
             after = {**after, name: changed}
@@ -186,16 +188,22 @@ def _change(
 class _Prover:
     """Runs two versions of the program by turns."""
 
-    def __init__(self, stage: Stage, limits: Limits) -> None:
-        self._stage, self._limits = stage, limits
+    def __init__(self, stage: Stage, limits: Limits, tell: Callable[[str], None]) -> None:
+        self._stage, self._limits, self._tell = stage, limits, tell
 
-    def try_change(
-        self, finding: Finding, before: Mapping[Path, bytes], after: Mapping[Path, bytes], name: Path, may_alter: bool
+    def try_change(  # two versions, and what is said of them
+        self,
+        finding: Finding,
+        before: Mapping[Path, bytes],
+        after: Mapping[Path, bytes],
+        name: Path,
+        may_alter: bool,
+        what: str,
     ) -> Trial:
         """Whether the change holds, or if it ``may_alter`` results, what it wins and what it alters."""
         runs: tuple[list[Run], list[Run]] = ([], [])
         try:
-            for pair in self._pairs(before, after, finding.rule):
+            for pair in self._pairs(before, after, what, finding.rule):
                 for side, run in zip(runs, pair, strict=True):
                     side.append(run)
                 if reason := self._failure(*pair, name):
@@ -213,7 +221,7 @@ class _Prover:
         """What all changes that held win together."""
         runs: tuple[list[Run], list[Run]] = ([], [])
         try:
-            for pair in self._pairs({}, after):
+            for pair in self._pairs({}, after, "all that held, together"):
                 for side, run in zip(runs, pair, strict=True):
                     side.append(run)
                 if _is_enough(runs):
@@ -223,13 +231,14 @@ class _Prover:
         return gain_of(*runs)
 
     def _pairs(
-        self, before: Mapping[Path, bytes], after: Mapping[Path, bytes], rule: str = ""
+        self, before: Mapping[Path, bytes], after: Mapping[Path, bytes], what: str, rule: str = ""
     ) -> Iterator[tuple[Run, Run]]:
         """Runs of both, which take turns at being first, until the time is up. While others keep the processors busy,
         PyTorch gets one thread, if that shows how long a run waited for them."""
         end, stage = time.monotonic() + self._limits.most_s, self._stage
         for number in range(MOST_PAIRS):
             begun = time.monotonic()
+            self._tell(f"{what}: runs before and after by turns, pair {number + 1} of {LEAST_PAIRS} to {MOST_PAIRS}")
             order = (before, after) if number % 2 == 0 else (after, before)
             try:
                 pair = _run_each(stage, order, end)
@@ -285,11 +294,14 @@ def last_words(errors: str) -> str:
 def _is_enough(runs: tuple[list[Run], list[Run]]) -> bool:
     if len(runs[0]) < LEAST_PAIRS:
         return False
-    share = gain_of(*runs).share
+    gain = gain_of(*runs)
+    share, frees = gain.share, gain.frees_memory or gain.frees_graphs
     is_decided = share.low > 0 or share.high < 0
+    is_clear = share.low > (-_WORTHWHILE if frees else _WORTHWHILE)
     is_hopeless = share.fraction <= 0 or share.high < _WORTHWHILE
     return (
-        share.high - share.low <= NARROW
+        is_clear
+        or share.high - share.low <= NARROW
         or (is_decided and len(runs[0]) > LEAST_PAIRS)
         or (is_hopeless and len(runs[0]) >= _HOPELESS_PAIRS)
     )
@@ -313,7 +325,8 @@ def _noise(gain: Gain) -> str:
     """What the interval leaves open: a program that is too short, or a busy machine, may hide much."""
     if gain.share.high < _WORTHWHILE:
         return "the difference lies inside the noise"
-    return f"the difference lies inside the noise, which could hide a gain of up to {format_share(gain.share.high)}"
+    most = format_share(gain.share.high)
+    return f"the difference lies inside the noise, which could hide a gain of up to {most}; more steps would tell"
 
 
 def gain_of(before: Sequence[Run], after: Sequence[Run]) -> Gain:

@@ -26,6 +26,8 @@ _MOST_OUTSIDE = 0.5
 """If steps take less than half of the run, what happens outside of them decides how long the program takes."""
 _MOST_ELSEWHERE = 0.05
 """Of the run's time: what PyTorch's idle threads use is far less, and a loader's worker far more."""
+_CROWDED = 2
+"""Threads for each CPU, of all programs: with one of its own for each, a program alone comes near one."""
 _MOST_CROWDED = 0.1
 """Of the run's time, spent waiting for a processor: more than most changes win."""
 _MOST_OUTPUT = 64 << 20
@@ -158,12 +160,12 @@ class Stage:
         target = self.program.target if self.program.is_module else script
         command = [sys.executable, "-m", f"profkit.collect.launch.{child}", *options, *module, "--", target]
         out, err = self.folder / "stdout", self.folder / "stderr"
-        given = self.program.stdin or Path(os.devnull)
+        given, environment = self.program.stdin or Path(os.devnull), self._environment(working)
         with out.open("wb") as stdout, err.open("wb") as stderr, given.open("rb") as stdin:
             process = subprocess.Popen(  # noqa: S603  # what the user asked to run
                 [*command, *self.program.arguments],
                 cwd=working,
-                env=self._environment(working),
+                env=environment,
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
@@ -172,7 +174,7 @@ class Stage:
             try:
                 process.wait(timeout_s)
             except subprocess.TimeoutExpired:
-                raise TooLong(f"a run did not end within {timeout_s:.0f} s") from None
+                raise TooLong(f"a run did not end within {timeout_s:.0f} s{_rivals(environment)}") from None
             finally:
                 _end(process)
         return process.returncode, _read(out), _read(err)
@@ -195,6 +197,18 @@ class Stage:
         """The file that a file of the copy was copied from; any other as it is."""
         path, copy = Path(file), self.copy.resolve()
         return str(self.tree.root / path.relative_to(copy)) if path.is_relative_to(copy) else file
+
+
+def _rivals(environment: Mapping[str, str]) -> str:
+    """Who may have kept the program from ending in time: threads of PyTorch that wait for each other take far longer
+    than their share of a crowded machine. It may have been told to use one already."""
+    if not hasattr(os, "getloadavg"):
+        return ""
+    wanting, there = os.getloadavg()[0], os.cpu_count() or 1
+    if wanting < _CROWDED * there:
+        return ""
+    single = "" if environment.get("OMP_NUM_THREADS") == "1" else ", or set OMP_NUM_THREADS=1"
+    return f" (about {wanting:.0f} threads want {there} CPUs: wait until others are done{single})"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+from collections.abc import Sequence
 
 from profkit.core.units import format_bytes, format_count, format_share, format_time
-from profkit.diagnosis.fixing.proving import REFUSED, Fixes, Gain, Trial
+from profkit.diagnosis.fixing.proving import HELD, REFUSED, Fixes, Gain, Trial
 from profkit.diagnosis.verify import Share
+from profkit.findings.values import Severity
 from profkit.report.wording import group_by_reason
 
 _WIDTH = 80
 """Columns of a plain terminal."""
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 _MENTIONED = 0.01
 """Of the time: waits for the processor that take less change no figure that is printed."""
 
@@ -24,14 +28,29 @@ def render_fixes(fixes: Fixes, patch: str, end: str) -> str:
     held = f"{format_count(len(fixes.held), 'change')} of {tried} tried held" if tried else "No change was tried"
     found = f"; {format_count(len(fixes.trials), 'finding')} in all." if fixes.trials else ": nothing was found."
     together = f"\nTogether: {_gain(fixes.together)}" if fixes.together else ""
-    summary = f"{held}{found}{together}"
+    summary = "\n".join(part for part in (f"{held}{found}{together}", _wrapped(_untried(fixes.trials))) if part)
     return "\n\n".join(part.rstrip("\n") for part in (*blocks, "\n".join(not_looked), summary, patch, end) if part)
+
+
+def _untried(trials: Sequence[Trial]) -> str:
+    """What could still be tried, and how."""
+    number = sum(_is_unsafe(trial) for trial in trials)
+    if not number:
+        return ""
+    what, them = ("One more change", "it") if number == 1 else (f"{number} more changes", "them")
+    return f"{what} may alter what the program computes: `--unsafe` tries {them}, and says by how much."
+
+
+def _is_unsafe(trial: Trial) -> bool:
+    return trial.verdict == REFUSED and trial.reason.endswith("--unsafe tries it")
 
 
 def _trial(number: int, trial: Trial) -> str:
     place = f", {trial.finding.location.short}" if trial.finding.location else ""
-    reason = f": {trial.reason}" if trial.reason else ""
-    lines = [f"{number}. {trial.finding.rule}{place}: {trial.verdict}{reason}"]
+    reason = trial.reason or _won(trial)
+    lines = [f"{number}. {trial.finding.rule}{place}: {trial.verdict}{reason and f': {reason}'}"]
+    if trial.verdict == REFUSED and trial.finding.severity is not Severity.INFO and not _is_unsafe(trial):
+        lines += [f"by hand: {advice}" for advice in _SENTENCE_END.split(trial.finding.fix)[:1] if advice]
     if trial.gain is not None:
         lines.append(_gain(trial.gain))
     if trial.comparison is not None and trial.verdict != REFUSED:
@@ -40,9 +59,19 @@ def _trial(number: int, trial: Trial) -> str:
     return "\n".join([_wrapped(first), *(f"   {_wrapped(line)}" for line in others)])
 
 
+def _won(trial: Trial) -> str:
+    """What the change is good for, if it held."""
+    gain = trial.gain
+    if trial.verdict != HELD or gain is None:
+        return ""
+    less = "less memory" if gain.frees_memory else "memory no longer grows"
+    return f"{'faster' if gain.is_faster else less}, same results"
+
+
 def _wrapped(line: str) -> str:
-    """Further rows are indented."""
-    return "\n   ".join(textwrap.wrap(line, _WIDTH - 3))
+    """Further rows are indented. A number stays with its ``%``, and the name of a rule in one piece."""
+    rows = textwrap.wrap(line.replace(" %", "\0%"), _WIDTH - 3, break_on_hyphens=False)
+    return "\n   ".join(rows).replace("\0%", " %")
 
 
 def _gain(gain: Gain) -> str:

@@ -42,6 +42,7 @@ NOT_RULES = (
     "kinds",
     "models",
     "parts",
+    "passing",
     "refusing",
     "rounds",
     "scopes",

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst
 from libcst import matchers
 
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Argument, Edit, ProgramText, called_name, refuse_hidden_arguments, text_of
-from profkit.rules.changes.refusing import Refused
-from profkit.rules.changes.scopes import names_in
+from profkit.rules.changes.refusing import AltersNumbers, Refused
+from profkit.rules.changes.scopes import is_set, names_in, scope_of, uses
 
 _OF_A_TYPE = {"FloatTensor": "float32", "DoubleTensor": "float64", "LongTensor": "int64", "IntTensor": "int32"}
 """The old constructors, and NumPy's name of the type that they convert to."""
+_OF_ITEMS = re.compile(r"^(?:\w+\.)*(?:list|List|Sequence|Iterable|Iterator)\[(.*)\]$")
+_LISTED = re.compile(r"^(?:\w+\.)*(?:list|List|Sequence)\[(?:\w+\.)*(?:NDArray|ndarray)\b")
 _ARRAYS = frozenset(("array", "asarray", "concatenate", "pad", "resize", "roll", "stack", "take", "tile", "transpose"))
 """Functions of NumPy that always give an array."""
 
@@ -27,7 +31,10 @@ def slow_tensor_construction(text: ProgramText, finding: Finding) -> bytes:
             raise Refused("the file does not import numpy by its name")
         imported = text.parsed("import numpy as np")
         edits[text.last_import()] = lambda line: libcst.FlattenSentinel([line, imported])
-    return text.edited(edits)
+    after = text.edited(edits)
+    if not _keeps_type(text, call, numpy):
+        raise AltersNumbers("of arrays NumPy keeps the type, but of a list of numbers it makes float64", after)
+    return after
 
 
 def _joined(text: ProgramText, call: libcst.Call, numpy: str) -> libcst.Call:
@@ -35,13 +42,17 @@ def _joined(text: ProgramText, call: libcst.Call, numpy: str) -> libcst.Call:
     refuse_hidden_arguments(call)
     if called_name(call) in _OF_A_TYPE:
         return _of_a_type(text, call, numpy)
-    if not call.args or (Argument("dtype").find(call) is None and not _is_of_arrays(text, call.args[0].value, numpy)):
-        raise Refused("the call names no `dtype`, and NumPy would choose float64 for a list of numbers")
-    first, *others = call.args
-    if first.keyword is not None:
+    if not call.args or call.args[0].keyword is not None:
         raise Refused("the list is not the first argument")
+    first, *others = call.args
     joined = libcst.Call(libcst.parse_expression(f"{numpy}.asarray"), [libcst.Arg(first.value)])
     return call.with_changes(args=[first.with_changes(value=joined), *others])
+
+
+def _keeps_type(text: ProgramText, call: libcst.Call, numpy: str) -> bool:
+    """Whether the tensor is of the same type as without NumPy."""
+    is_given = called_name(call) in _OF_A_TYPE or Argument("dtype").find(call) is not None
+    return is_given or _is_of_arrays(text, call.args[0].value, numpy)
 
 
 def _call_at(text: ProgramText, line: int, numpy: str) -> libcst.Call:
@@ -52,8 +63,10 @@ def _call_at(text: ProgramText, line: int, numpy: str) -> libcst.Call:
 
 
 def _is_of_arrays(text: ProgramText, value: libcst.BaseExpression, numpy: str) -> bool:
-    """Whether a list is of what NumPy gives: ``[np.pad(x, 3) for x in data]``, or a function that returns one. NumPy
-    and PyTorch then choose the same type."""
+    """Whether a list is of what NumPy gives: ``[np.pad(x, 3) for x in data]``, a function that returns one, or what an
+    annotation says. NumPy and PyTorch then choose the same type."""
+    if isinstance(value, (libcst.Name, libcst.Attribute)):
+        return _LISTED.match(_annotation(text, value)) is not None
     if isinstance(value, libcst.ListComp):
         made = value.elt
         return isinstance(made, libcst.Call) and text_of(made.func).startswith(f"{numpy}.") and _is_array(made)
@@ -70,6 +83,28 @@ def _is_of_arrays(text: ProgramText, value: libcst.BaseExpression, numpy: str) -
         and all(isinstance(one.value, libcst.ListComp) for one in given)
         and all(one.value is not None and _is_of_arrays(text, one.value, numpy) for one in given)
     )
+
+
+def _annotation(text: ProgramText, value: libcst.BaseExpression) -> str:
+    """What an annotation in this file says that a variable, a parameter or an attribute is; of ``for rows in data`` an
+    item of what ``data`` is. Empty if there is none, or more than one."""
+    if isinstance(value, libcst.Attribute):
+        fields = [one for one in text.nodes(libcst.AnnAssign) if text_of(one.target).endswith(value.attr.value)]
+        said = [one for one in fields if text_of(one.target).rpartition(".")[2] == value.attr.value]
+        return text_of(said[0].annotation.annotation) if len(said) == 1 else ""
+    if not isinstance(value, libcst.Name):
+        return ""
+    scope = scope_of(text, value)
+    loops = [one for one in text.nodes(libcst.For) if text_of(one.target) == value.value]
+    bound = [one for one in uses(text, scope, value.value) if is_set(text, one)]
+    if len(bound) != 1:
+        return ""
+    if len(loops) == 1 and loops[0].target is bound[0]:
+        item = _OF_ITEMS.match(_annotation(text, loops[0].iter))
+        return item[1] if item is not None else ""
+    around = next(text.ancestors(bound[0]))
+    given = around.annotation if isinstance(around, (libcst.Param, libcst.AnnAssign)) else None
+    return text_of(given.annotation) if given is not None else ""
 
 
 def _is_array(call: libcst.Call) -> bool:

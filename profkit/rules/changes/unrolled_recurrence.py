@@ -9,7 +9,15 @@ import libcst
 from msgspec import Struct
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Edit, ProgramText, called_name, elements_of, text_of, with_new_argument
+from profkit.rules.changes.base import (
+    Argument,
+    Edit,
+    ProgramText,
+    called_name,
+    elements_of,
+    text_of,
+    with_new_argument,
+)
 from profkit.rules.changes.refusing import AltersNumbers, Refused
 from profkit.rules.changes.rounds import (
     refuse_earlier_reads,
@@ -22,6 +30,7 @@ from profkit.rules.changes.rounds import (
 from profkit.rules.changes.scopes import (
     are_set,
     assigned_value,
+    block_of,
     fresh_name,
     is_set,
     lies_in,
@@ -39,6 +48,8 @@ _SIZES = 2
 """Of a cell and its layer, the input's and the state's. Behind these their arguments differ."""
 _SAVING = frozenset(("state_dict", "load_state_dict", "save", "load", "load_file", "save_file", "from_pretrained"))
 _OF_ANY_MODULE = ("parameters", "to", "train", "eval", "zero_grad", "requires_grad_")
+_PLACING = frozenset(("to", "cuda", "cpu", "float", "double", "half", "bfloat16", "train", "eval"))
+"""Methods that give the module itself."""
 _JUMPS = (libcst.Break, libcst.Continue, libcst.Return, libcst.Yield, libcst.Await, libcst.Raise)
 
 
@@ -66,6 +77,14 @@ class _Sequence(Struct, frozen=True):
     def at(self, name: str, index: str) -> str:
         """The states of one round."""
         return f"{name}[:, {index}]" if self.axis else f"{name}[{index}]"
+
+
+class _Rows(Struct, frozen=True):
+    """What is made of each state alone: ``layer`` takes all at once in place of ``joined``, the list's only reader."""
+
+    begun: libcst.SimpleStatementLine
+    layer: str
+    joined: libcst.Call
 
 
 def unrolled_recurrence(text: ProgramText, finding: Finding) -> bytes:
@@ -193,7 +212,7 @@ def _indexed(given: libcst.BaseExpression, index: str, rounds: str) -> _Sequence
 def _construction(text: ProgramText, call: libcst.Call, near: libcst.CSTNode) -> libcst.Call:
     """Where the cell is made. Nothing else may use it."""
     name = text_of(call.func)
-    made = assigned_value(text, name, near)
+    made = _placed(assigned_value(text, name, near))
     if not isinstance(made, libcst.Call) or called_name(made) not in _LAYERS:
         raise Refused(f"`{name}` is none of PyTorch's cells")
     plain = [one for one in made.args if one.keyword is None]
@@ -205,6 +224,15 @@ def _construction(text: ProgramText, call: libcst.Call, near: libcst.CSTNode) ->
         raise Refused(f"`{name}` is used elsewhere, too")
     _refuse_other_class(text, made)
     return made
+
+
+def _placed(value: libcst.BaseExpression) -> libcst.BaseExpression:
+    """``nn.LSTMCell(3, 4)`` of ``nn.LSTMCell(3, 4).to(device)``."""
+    while (
+        isinstance(value, libcst.Call) and isinstance(value.func, libcst.Attribute) and called_name(value) in _PLACING
+    ):
+        value = value.func.value
+    return value
 
 
 def _refuse_other_class(text: ProgramText, made: libcst.Call) -> None:
@@ -287,6 +315,15 @@ def _without_calls(
     before = [f"{all_states}, {last} = {called}"]
     before += [f"{found.states[-1]} = {found.states[-1]}[0]"] if is_last_read else []
     line = found.own
+    alone = _rows_of(text, loop, found, sequence)
+    if alone is not None:
+        refuse_later_reads(text, loop, {sequence.index, sequence.item})
+        made = libcst.parse_expression(f"{alone.layer}({all_states})")
+        return {
+            loop: lambda one: _in_place_of(text, one, tuple(before)),
+            alone.begun: lambda _: libcst.RemoveFromParent(),
+            alone.joined: lambda _: made,
+        }
     if len(loop.body.body) == 1:
         refuse_later_reads(text, loop, {sequence.index, sequence.item})
         end = f"{state} = {sequence.at(all_states, '-1')}"
@@ -308,6 +345,56 @@ def _without_calls(
         }
     edits[loop] = lambda one: with_statements(text, tuple(before), one)
     return edits
+
+
+def _rows_of(text: ProgramText, loop: libcst.For, found: _Round, sequence: _Sequence) -> _Rows | None:
+    """If all that is left in the loop is ``outputs.append(head(h))``, whose list goes into ``torch.stack`` alone."""
+    lines = [*loop.body.body]
+    part = lines[-1].body[0] if isinstance(lines[-1], libcst.SimpleStatementLine) else None
+    call = part.value if isinstance(part, libcst.Expr) else None
+    if lines[:-1] != [found.own] or not isinstance(call, libcst.Call) or called_name(call) != "append":
+        return None
+    kept = call.func.value if isinstance(call.func, libcst.Attribute) else None
+    given = call.args[0].value if len(call.args) == 1 else None
+    if not isinstance(kept, libcst.Name) or not isinstance(given, libcst.Call):
+        return None
+    state, layer = found.states[0], text_of(given.func)
+    if [text_of(one.value) for one in given.args] != [state] or _is_read_outside(text, loop, state):
+        return None
+    begun, joined = _list_of(text, loop, kept)
+    is_row = joined is not None and _axis_of(joined) == str(sequence.axis)
+    if begun is None or joined is None or not is_row or not _is_linear(text, layer, loop):
+        return None
+    return _Rows(begun, layer, joined)
+
+
+def _list_of(
+    text: ProgramText, loop: libcst.For, kept: libcst.Name
+) -> tuple[libcst.SimpleStatementLine | None, libcst.Call | None]:
+    """Where a list begins, beside the loop, and the only call that takes it; None if it is used otherwise."""
+    others = [one for one in uses(text, scope_of(text, loop), kept.value) if one is not kept]
+    lines = [one for one in block_of(text, loop) if isinstance(one, libcst.SimpleStatementLine)]
+    begun = [one for one in lines if text_of(one).strip() == f"{kept.value} = []"]
+    taken = [around for one in others for around in [next(text.ancestors(one))] if isinstance(around, libcst.Arg)]
+    if len(others) != 2 or len(begun) != 1 or len(taken) != 1 or text.line_of(begun[0]) > text.line_of(loop):
+        return None, None
+    joined = next(text.ancestors(taken[0]))
+    is_joined = isinstance(joined, libcst.Call) and called_name(joined) == "stack" and joined.args[0] is taken[0]
+    return begun[0], joined if is_joined and isinstance(joined, libcst.Call) else None
+
+
+def _axis_of(joined: libcst.Call) -> str:
+    given = Argument("dim", 1).find(joined)
+    return "0" if given is None and len(joined.args) == 1 else text_of(given.value) if given is not None else ""
+
+
+def _is_linear(text: ProgramText, layer: str, near: libcst.CSTNode) -> bool:
+    """Whether it is a layer that does the same to each row."""
+    try:
+        made = _placed(assigned_value(text, layer, near))
+    except Refused:
+        return False
+    return isinstance(made, libcst.Call) and text_of(made.func) in {"nn.Linear", "torch.nn.Linear"}
 
 
 def _is_read_outside(text: ProgramText, loop: libcst.For, name: str) -> bool:

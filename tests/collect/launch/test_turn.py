@@ -1,36 +1,73 @@
-"""What one timed run notes of itself, by a clock that is set by hand."""
+"""What a timed run says of itself: what profkit looks at aside counts neither as time nor as waiting."""
 
 from __future__ import annotations
 
 import importlib
 import json
-from types import SimpleNamespace
+
+import pytest
 
 from profkit.collect.launch import turn
 
+SECOND = 10**9
 
-def test_neither_the_time_of_a_look_at_the_graph_nor_its_waits_count(tmp_path, monkeypatch):
-    clock = SimpleNamespace(now=0, crowded=0)
 
-    def pass_by(took: int, waited: int) -> int:
-        clock.now, clock.crowded = clock.now + took, clock.crowded + waited
-        return 7
+class Clock:
+    """Time passes when the program or profkit says so; part of it the thread waits for a busy processor."""
 
-    monkeypatch.setattr(turn, "time", SimpleNamespace(perf_counter_ns=lambda: clock.now))
-    monkeypatch.setattr(turn, "_count_graph_nodes", lambda: pass_by(100, 90))
-    monkeypatch.setattr(turn, "_elsewhere_s", lambda: 0.0)
-    monkeypatch.setattr(turn.Turn, "_count_crowded_ns", lambda _: clock.crowded)
+    def __init__(self) -> None:
+        self.now_ns = self.crowded_ns = 7 * SECOND  # the thread has waited before
+
+    def pass_by(self, computing_s: float, waiting_s: float) -> None:
+        self.now_ns += int((computing_s + waiting_s) * SECOND)
+        self.crowded_ns += int(waiting_s * SECOND)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(turn.time, "perf_counter_ns", lambda: clock.now_ns)
+    monkeypatch.setattr(turn, "count_crowded_ns", lambda _: clock.crowded_ns)
+    return clock
+
+
+def test_waits_while_profkit_looks_aside_do_not_count(clock, monkeypatch, tmp_path):
+    def count_graph_nodes() -> int:
+        clock.pass_by(computing_s=1, waiting_s=30)
+        return 5
+
+    def random_states() -> dict[str, str]:
+        clock.pass_by(computing_s=1, waiting_s=50)
+        return {}
+
+    monkeypatch.setattr(turn, "_count_graph_nodes", count_graph_nodes)
+    monkeypatch.setattr(turn, "_random_states", random_states)
+    monkeypatch.setattr(turn.Turn, "_save_parameters", lambda _: None)
     optimizer = importlib.import_module("torch.optim.optimizer")
     for when in ("pre", "post"):
         monkeypatch.setattr(optimizer, f"register_optimizer_step_{when}_hook", lambda _: None)
-    pass_by(1, 1)
-    watched = turn.Turn(tmp_path / "result.json", None)
-    watched.begin()
-    for _ in range(8):
-        pass_by(10, 5)
-        watched._after_step()
-    watched.end()
+    run = turn.Turn(tmp_path / "result.json", None)
+    run.begin()
+    for _ in range(8):  # it looks after the fourth and the eighth
+        clock.pass_by(computing_s=2, waiting_s=3)
+        run._after_step()
+    run.end()
     seen = json.loads((tmp_path / "result.json").read_text())
-    assert seen["step_ns"] == [1 + 10 * number for number in range(1, 9)]
-    assert seen["step_crowded_ns"] == [1 + 5 * number for number in range(1, 9)]
-    assert (seen["run_ns"], seen["crowded_ns"], seen["graph_nodes"]) == (80, 40, [7, 7])
+    assert seen["graph_nodes"] == [5, 5]
+    assert seen["step_ns"] == [58 * SECOND + 5 * SECOND * step for step in range(1, 9)]
+    assert seen["step_crowded_ns"] == [3 * SECOND * step for step in range(1, 9)]
+    assert (seen["run_ns"], seen["crowded_ns"]) == (40 * SECOND, 24 * SECOND)
+
+
+def test_a_wait_between_the_two_clocks_is_in_both_or_in_none(clock, monkeypatch, tmp_path):
+    waits = iter([30, 0, 0])
+
+    def read_late() -> int:
+        now_ns = clock.now_ns
+        clock.pass_by(computing_s=0, waiting_s=next(waits))
+        return now_ns
+
+    monkeypatch.setattr(turn.time, "perf_counter_ns", read_late)
+    run = turn.Turn(tmp_path / "result.json", None)
+    run._crowded_aside_ns = clock.crowded_ns
+    assert run._clocks() == (37 * SECOND, 30 * SECOND)

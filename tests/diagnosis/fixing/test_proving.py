@@ -22,6 +22,7 @@ from profkit.diagnosis.fixing.proving import (
     UNKNOWN,
     Limits,
     ProgramFailed,
+    Trial,
     _Prover,
     gain_of,
     prove_fixes,
@@ -114,13 +115,17 @@ def test_a_lower_peak_holds_unless_it_costs_time(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("after", "verdict"),
-    [((335, 339, 328, 327, 341, 337), HELD), ((341, 346, 352, 349, 320, 300), NO_GAIN), ((338, 343, 349) * 2, NO_GAIN)],
+    ("after", "verdict", "pairs"),
+    [
+        ((335, 339, 328, 327, 341, 337), HELD, 5),
+        ((341, 346, 352, 349, 320, 300), NO_GAIN, 6),
+        ((338, 343, 349) * 2, NO_GAIN, 6),
+    ],
 )
-def test_a_peak_is_lower_beyond_doubt_or_not_at_all(tmp_path, after, verdict):
+def test_a_peak_is_lower_beyond_doubt_or_not_at_all(tmp_path, after, verdict, pairs):
     before = [run(2.0, peak=peak) for peak in (341, 346, 352, 349, 354, 352)]
     found = prove(tmp_path, before, [run(seconds, peak=peak) for seconds, peak in zip(UNEVEN, after, strict=True)])
-    assert (found.trials[0].verdict, found.trials[0].gain.pairs) == (verdict, 6)
+    assert (found.trials[0].verdict, found.trials[0].gain.pairs) == (verdict, pairs)
 
 
 UNEVEN = (1.93, 2.07, 1.94, 2.08, 1.92, 2.09)
@@ -147,6 +152,23 @@ def test_a_gain_that_noise_hides_after_six_pairs_gets_more(tmp_path):
     before = [run(seconds) for seconds in (2.0, 3.0, 2.2, 2.9, 2.1, 3.1, 3.0, 3.0, 3.0, 3.0)]
     found = prove(tmp_path, before, [run(seconds) for seconds in (*NOISY, 1.0, 1.0, 1.0, 1.0)])
     assert (found.trials[0].verdict, found.trials[0].gain.pairs) == (HELD, 10)
+
+
+def test_what_is_beyond_doubt_after_three_pairs_gets_no_more(tmp_path):
+    after = [run(seconds) for seconds in (1.0, 1.1, 1.0, 1.0)]
+    found = prove(tmp_path, run(2.0), after)
+    assert (found.trials[0].verdict, found.trials[0].gain.pairs) == (HELD, 3)
+    little = [run(seconds) for seconds in (1.9, 1.94, 1.9, 1.92)]  # a sure gain, but perhaps of less than 5 %
+    assert prove(tmp_path, run(2.0), little).trials[0].gain.pairs == 4
+
+
+def test_freed_memory_needs_no_more_pairs_once_no_loss_of_time_is_likely(tmp_path):
+    def freed(*seconds: float) -> int:
+        after = [run(one, peak=500) for one in seconds]
+        return prove(tmp_path, run(2.0, peak=1000), after).trials[0].gain.pairs
+
+    assert freed(1.98, 2.01, 2.03, 2.0) == 3
+    assert freed(1.9, 2.1, 2.0, *[2.0] * 7) > 3
 
 
 def test_a_failing_program_ends_it(tmp_path):
@@ -233,7 +255,10 @@ def test_a_program_with_workers_may_keep_the_processors_busy_itself(tmp_path):
     found = prove(tmp_path, before, after)
     (trial,) = found.trials
     assert (trial.verdict, trial.gain.waited) == (UNDECIDED, 0.0)
-    assert trial.reason == "the difference lies inside the noise, which could hide a gain of up to 57 %"
+    assert (
+        trial.reason
+        == "the difference lies inside the noise, which could hide a gain of up to 57 %; more steps would tell"
+    )
 
 
 class Threaded(HandWritten):
@@ -249,6 +274,11 @@ class Threaded(HandWritten):
 
 def _fields(seen: Seen) -> dict[str, object]:
     return {name: getattr(seen, name) for name in ("run_ns", "crowded_ns", "step_ns", "step_crowded_ns")}
+
+
+def try_change(stage: Stage, one: Finding) -> Trial:
+    name = Path("train.py")
+    return _Prover(stage, Limits(1000.0), lambda _: None).try_change(one, {}, {name: AFTER}, name, False, one.rule)
 
 
 @pytest.mark.parametrize(
@@ -267,8 +297,7 @@ def test_while_others_keep_the_processors_busy_one_thread_tells_their_share(
     RUNS[folder] = [crowded(2.0, wait) for wait in waits], [crowded(1.8, wait) for wait in reversed(waits)]
     stage = Threaded(Tree(tmp_path, tmp_path), Program("train.py"), Path(folder))
     one = replace(finding(), location=Location(str(tmp_path / "train.py"), 1, "f"))
-    prover = _Prover(stage, Limits(1000.0))
-    trial = prover.try_change(replace(one, rule=rule), {}, {Path("train.py"): AFTER}, Path("train.py"), may_alter=False)
+    trial = try_change(stage, replace(one, rule=rule))
     assert (trial.verdict, trial.gain.one_thread) == (verdict, one_thread)
 
 
@@ -276,9 +305,7 @@ def test_runs_that_nobody_disturbs_keep_their_threads(tmp_path):
     (tmp_path / "train.py").write_bytes(BEFORE)
     RUNS["runs"] = crowded(2.0, 0.1, 1.0), crowded(1.0, 0.1, 1.0)
     stage = Threaded(Tree(tmp_path, tmp_path), Program("train.py"), Path("runs"))
-    trial = _Prover(stage, Limits(1000.0)).try_change(
-        finding(), {}, {Path("train.py"): AFTER}, Path("train.py"), may_alter=False
-    )
+    trial = try_change(stage, finding())
     assert (trial.verdict, trial.gain.one_thread) == (HELD, False)
 
 
@@ -359,6 +386,16 @@ def test_what_an_unsafe_change_alters_is_told_with_what_it_wins(tmp_path):
     assert fixes.held == (trial,)
     assert prove(tmp_path, run(2.0), run(2.0, "loss 0.6"), chance, unsafe=True).trials[0].verdict == NO_GAIN
     assert prove(tmp_path, run(2.0), run(1.0, "loss 0.6"), finding(), unsafe=True).trials[0].verdict == CHANGED
+
+
+def test_more_waiting_than_time_is_not_left_out():
+    def waited(run_s: float, crowded_s: float) -> Run:
+        seen = Seen(run_ns=int(run_s * 1e9), crowded_ns=int(crowded_s * 1e9))
+        return Run(0, "", "", seen, {}, {})
+
+    gain = gain_of([waited(2.0, 1.0)] * 3, [waited(1.0, 1.1)] * 3)
+    assert (gain.before_s, gain.after_s, gain.waited) == pytest.approx((2.0, 1.0, 0.0))
+    assert gain_of([waited(2.0, 1.0)] * 3, [waited(1.0, 0.5)] * 3).after_s == pytest.approx(0.5)
 
 
 def test_a_change_that_fails_inside_profkit_does_not_end_the_others(tmp_path, monkeypatch):

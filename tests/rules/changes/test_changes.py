@@ -123,7 +123,7 @@ def test_a_change_alters_only_what_it_must(rule, before, after):
         (
             "slow-tensor-construction",
             "import numpy; x = tensor(a)\n",
-            "the call names no `dtype`, and NumPy would choose float64 for a list of numbers",
+            "of arrays NumPy keeps the type, but of a list of numbers it makes float64; --unsafe tries it",
         ),
         ("slow-tensor-construction", "x = tensor(a, dtype=d)\n", "the file has no import at its top"),
         ("slow-tensor-construction", "x = tensor(np.ones(2), dtype=d)\n", "the file does not import numpy by its name"),

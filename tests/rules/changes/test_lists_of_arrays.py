@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from profkit.rules.changes import Refused
+from profkit.rules.changes import AltersNumbers, Refused
 from tests.rules.changes.test_restructured import changed
 
 RULE = "slow-tensor-construction"
@@ -62,3 +62,52 @@ def test_what_may_be_numbers_stays(old, new):
     assert old in text
     with pytest.raises(Refused):
         changed(RULE, text.replace(old, new))
+
+
+ANNOTATED = """import numpy as np
+class State:
+    rows: {of_state}
+def step(state, data: {of_data}):
+    for rows in state.rows:
+        x = torch.tensor({given})  # here
+"""
+
+
+@pytest.mark.parametrize(
+    ("of_state", "of_data", "given"),
+    [
+        ("list[list[NDArray[np.float32]]]", "int", "rows"),
+        ("list[NDArray[np.float32]]", "int", "state.rows"),
+        ("int", "Sequence[np.ndarray]", "data"),
+        ("int", "typing.List[numpy.typing.NDArray[np.int64]]", "data"),
+    ],
+)
+def test_an_annotation_may_say_that_they_are_arrays(of_state, of_data, given):
+    before = ANNOTATED.format(of_state=of_state, of_data=of_data, given=given)
+    assert changed(RULE, before) == before.replace(f"({given})", f"(np.asarray({given}))")
+
+
+@pytest.mark.parametrize(
+    ("of_state", "of_data", "given"),
+    [
+        ("list[list[float]]", "int", "rows"),
+        ("list[NDArray[np.float32]]", "int", "rows"),  # rows is an array: that is fast enough
+        ("int", "dict[str, np.ndarray]", "data"),
+        ("int", "list[np.ndarray]", "data; data = [0.5]"),
+        ("int", "list[np.ndarray]", "other"),
+    ],
+)
+def test_without_one_the_type_may_become_another(of_state, of_data, given):
+    before = ANNOTATED.format(of_state=of_state, of_data=of_data, given="{}")
+    given, _, behind = given.partition("; ")
+    before = before.format(given) + f"    {behind}\n"
+    with pytest.raises(AltersNumbers, match="of a list of numbers it makes float64; --unsafe tries it"):
+        changed(RULE, before)
+
+
+def test_a_list_of_numbers_in_a_file_without_numpy_needs_both():
+    before = "import torch\nx = torch.tensor([row.x for row in rows])  # here\n"
+    with pytest.raises(AltersNumbers) as raised:
+        changed(RULE, before)
+    made = before.replace("([row.x for row in rows])", "(np.asarray([row.x for row in rows]))")
+    assert raised.value.after.decode() == made.replace("import torch\n", "import torch\nimport numpy as np\n")

@@ -99,6 +99,71 @@ def test_the_layer_computes_what_the_loop_did(name):
         torch.testing.assert_close(new, old)
 
 
+ROWS = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(3, 5)
+        self.head = {head}
+
+    def forward(self, xs, h, c):
+        h, c = h + 0, c + 0
+        found = []
+        for x in xs.unbind(1):
+            h, c = self.cell(x, (h, c))  # here
+            found.append(self.head(h))
+        return {result}
+"""
+LINEAR = "nn.Linear(5, 2)"
+
+
+@pytest.mark.parametrize("result", ["torch.stack(found, dim=1), c", "torch.stack(found, 1).mean(1)"])
+def test_a_layer_of_each_state_alone_takes_all_states(result):
+    before = ROWS.format(head=LINEAR, result=result)
+    after = changed(RULE, before)
+    assert "self.head(states)" in after
+    assert "for " not in after
+    assert "found" not in after
+    for one, other in zip(run(before), run(after), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_a_cell_and_a_layer_may_be_made_side_by_side_and_placed_there():
+    before = ROWS.format(head=LINEAR, result="torch.stack(found, dim=1), c").replace(
+        "self.cell = nn.LSTMCell(3, 5)\n        self.head = nn.Linear(5, 2)",
+        "self.cell, self.head = nn.LSTMCell(3, 5).to('cpu'), nn.Linear(5, 2).to('cpu')",
+    )
+    after = changed(RULE, before)
+    assert "self.cell, self.head = nn.LSTM(3, 5, batch_first=True).to('cpu'), nn.Linear(5, 2).to('cpu')" in after
+    assert "self.head(states)" in after
+    for one, other in zip(run(before), run(after), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("head", "result"),
+    [
+        ("nn.BatchNorm1d(5)", "torch.stack(found, dim=1)"),  # it looks at all rows
+        ("nn.Sequential(nn.Linear(5, 2))", "torch.stack(found, dim=1)"),
+        (LINEAR, "torch.stack(found)"),  # time comes first
+        (LINEAR, "torch.stack(found, dim=1), h"),
+        (LINEAR, "torch.stack(found, dim=1), found[0]"),
+        (LINEAR, "torch.cat(found, dim=1)"),
+        (LINEAR, "found"),
+    ],
+)
+def test_what_is_read_otherwise_is_made_in_the_loop(head, result):
+    before = ROWS.format(head=head, result=result)
+    after = changed(RULE, before)
+    assert "found.append(self.head(h))" in after
+    if "BatchNorm" not in head and result != "found":
+        for one, other in zip(run(before), run(after), strict=True):
+            assert torch.allclose(one, other, atol=1e-6)
+
+
 def test_the_rest_of_the_loop_stays():
     before = MODEL.format(cell="LSTMCell", loop=COUNTED.strip("\n"), result="found")
     after = changed(RULE, before)
@@ -158,6 +223,15 @@ def test_a_loop_that_does_more_is_refused(loop, reason):
 def test_a_cell_of_the_program_is_refused():
     with pytest.raises(Refused, match="none of PyTorch's cells"):
         changed(RULE, MODEL.format(cell="Linear", loop=INDEXED.strip("\n"), result="h"))
+
+
+@pytest.mark.parametrize("placed", ["to(device)", "double().cuda()", "eval()"])
+def test_a_cell_may_be_placed_where_it_is_made(placed):
+    text = MODEL.format(cell="GRUCell", loop=INDEXED.strip("\n"), result="h")
+    made = "nn.GRU(3, 5, batch_first=True)"
+    assert f"self.cell = {made}.{placed}\n" in changed(RULE, text.replace("(3, 5)", f"(3, 5).{placed}"))
+    with pytest.raises(Refused, match="none of PyTorch's cells"):
+        changed(RULE, text.replace("(3, 5)", "(3, 5).forward"))
 
 
 def test_two_states_under_one_name_are_refused():
