@@ -12,9 +12,10 @@ habits, such as a search in a list or a row of a data frame, it says that, too. 
 the function or the range in which it passes, if that has Python stacks or ranges of the program's own.
 
 The rule is silent where at most one step was recorded and most of that time is an import, which `slow-start` tells: of
-a module, or within a call, as the first optimizer imports the compiler. Without a GPU it is silent where samples show that plain steps spend less than a fifth of their time there: then the recorded
-steps were held up by the recording, or by other programs. With a GPU it is silent, unless samples name a
-line, where these stretches are half as long again as the GPU idles in a step that ran without the profiler.
+a module, or within a call, as the first optimizer imports the compiler. Without a GPU it is silent where samples show
+that plain steps spend less than a fifth of their time there: then the recorded steps were held up by the recording, or
+by other programs. With a GPU it is silent, unless samples name a line, where these stretches are half as long again as
+the GPU idles in a step that ran without the profiler.
 
 Why is this bad?
 It need not be: a simulator, a tokenizer or an evaluation in NumPy may be what the program is for. But PyTorch waits for
