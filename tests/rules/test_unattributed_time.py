@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from profkit.derive.steps.boundaries import ONE_UPDATE
 from profkit.diagnosis.pipeline import diagnose
 from profkit.findings.values import Location, Severity
 from profkit.rules.base import CannotLook, Suspicion
@@ -89,7 +90,8 @@ def test_a_call_that_imports_is_known_by_the_looks_at_the_whole_run(activity, re
         mark(0, 0, 1000),
         mark(1, 1000, 1000),
         op("aten::mm", 1100, 300),
-        op("Optimizer.step#SGD.step", 1500, 50),
+        op("autograd::engine::evaluate_function: MmBackward0", 1420, 50, sequence=1),
+        annotation("Optimizer.step#SGD.step", 1500, 50),
     ]
     site = CallSite("train.py", 1, "<module>", "optimizer = torch.optim.SGD(weights, lr=0.1)")
     looks = StackTime(activity.value, (0,), 900_000, 900_000, 0, 900_000, 9, 1)
@@ -99,6 +101,7 @@ def test_a_call_that_imports_is_known_by_the_looks_at_the_whole_run(activity, re
         callsites=(site, CallSite("train.py", 2, "<module>", "y = x @ x")),
         account=RunAccount(places=(Place(site),), stacks=(looks,)),
     )
+    assert facts.steps.source == ONE_UPDATE
     assert len(list(unattributed_time.check(facts))) == reported
 
 
