@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from profkit.core.units import format_count, pick_form
 from profkit.derive.facts import Facts
+from profkit.derive.families import operators_of
 from profkit.derive.operators.operators import parse_dims, parse_types
 from profkit.derive.steps.boundaries import ONGOING_LOOP
 from profkit.patterns.frequency import times_per_step
@@ -51,6 +52,14 @@ def call_of(facts: Facts, row: int) -> Call:
     events, trace = facts.trace.events, facts.trace
     texts = (events.dims_code, events.types_code, events.concrete_code)
     return Call(row, trace.name_of(row), *(trace.text_of(int(codes[row])) for codes in texts))
+
+
+def run_in_training(facts: Facts, rows: Rows, names: frozenset[str], argument: int) -> bool:
+    """Whether one of these operators has one of the names and is in training mode, as this argument says."""
+    return any(
+        call_of(facts, row).argument(argument) in ("", "True")
+        for row in rows[operators_of(facts.trace, names)[rows]].tolist()
+    )
 
 
 def distinct_calls(facts: Facts, rows: Rows, *also: NDArray) -> tuple[list[Call], Rows]:  # type: ignore[type-arg]

@@ -3,8 +3,9 @@
 What it detects
 In one call of a function: lines that only copy eight tensors or more (`copy.deepcopy`, `state_dict`, `clone`,
 `load_state_dict`), and a loop that scales and adds as many, if each copying line gives a name that the loop reads, or
-reads one that the loop writes. Copies that nothing averages, such as a snapshot of the best weights or the fast weights
-of meta-learning, are silent. So is a loop on the weights themselves, which `looped-parameters` looks at.
+loads what the loop writes. Copies that nothing averages, such as a snapshot of the best weights or the fast weights of
+meta-learning, are silent. So are copies of weights that are trained before the average, as in Reptile, and a loop on
+the weights themselves, which `looped-parameters` looks at.
 
 Why is this bad?
 A deep copy walks through all tensors in Python, and makes a storage, a tensor and a note for each. The average reads
@@ -41,7 +42,8 @@ from profkit.patterns.loops.located import located_marks, marks_around
 from profkit.patterns.program import located_operators
 from profkit.rules.base import MEDIUM_FROM, CallSite, Facts, Kind, Need, Suspicion, Suspicions, rule
 from profkit.savings import Edit, shrink_spans
-from profkit.source.syntax import name_called, parse_piece
+from profkit.source.statements import effect_of, names_in
+from profkit.source.syntax import closing_brackets, name_called, parse_statements
 from profkit.trace import Bools, Int64s, distinct_rows
 
 _LEAST = 8
@@ -53,7 +55,7 @@ _MAKING = """
 _COPYING = frozenset(_MAKING.split())
 _ADDING = frozenset(("add", "lerp", "sub"))
 _AVERAGING = _ADDING | frozenset(("detach", "mul", "rsub"))
-_COPIES_BY = ("clone", "deepcopy", "load_state_dict", "state_dict")
+_COPIES_FROM, _COPIES_INTO = frozenset(("clone", "deepcopy", "state_dict")), frozenset(("load_state_dict",))
 _UNCERTAINTY = 0.3
 """How much of Python's time before the first operator of a line belongs to it is not recorded."""
 
@@ -100,15 +102,22 @@ def _find(facts: Facts) -> Iterator[_Average]:
     lines, line = distinct_rows(calls, facts.trace.events.site[marks])
     of_line = [np.bincount(line, count[last] - count[first]) for count in (all_of, copying, averaging, copies, adding)]
     total, copied, averaged, tensors, added = of_line
+    passed = _passes_before(facts, marks[lines])
     copy_lines = np.flatnonzero((copied == total) & (tensors >= _LEAST))
     for place in np.flatnonzero((averaged == total) & (added >= _LEAST) & (whole.size > 0)).tolist():
         call, site = calls[lines[place]], int(facts.trace.events.site[marks[lines[place]]])
-        mine = [
-            int(facts.trace.events.site[marks[lines[one]]]) for one in copy_lines.tolist() if calls[lines[one]] == call
-        ]
+        beside = copy_lines[(calls[lines[copy_lines]] == call) & (passed[copy_lines] == passed[place])]
+        mine = [int(facts.trace.events.site[marks[lines[one]]]) for one in beside.tolist()]
         mine = [one for one in mine if _serves(call_site(facts, one), call_site(facts, site))]
         if mine:
             yield _Average(site, tuple(mine), int(added[place]))
+
+
+def _passes_before(facts: Facts, marks: Int64s) -> Int64s:
+    """How much of backward passes has run before each mark: weights that are copied before one are others after it."""
+    return np.searchsorted(
+        np.sort(facts.trace.events.start_ns[facts.lines.backward]), facts.trace.events.start_ns[marks]
+    )
 
 
 def _count(wanted: Bools) -> Int64s:
@@ -117,23 +126,29 @@ def _count(wanted: Bools) -> Int64s:
 
 
 def _serves(copying: CallSite | None, averaging: CallSite | None) -> bool:
-    """Whether a line copies tensors for the average: it binds a name that the other reads, or reads one that the other
-    writes."""
-    one, other = (parse_piece(site.source) if site is not None else None for site in (copying, averaging))
-    if one is None or other is None or not any(name_called(call) in _COPIES_BY for call in _calls(one)):
-        return False
-    return bool(_names(one) & _names(other))
+    """Whether a line copies tensors for the average: it gives a name that the other reads, or loads what the other
+    writes. A name that both only read, such as the model's, is no tie."""
+    one, other = (
+        parse_statements(site.source + closing_brackets(site.source)) if site else [] for site in (copying, averaging)
+    )
+    called = {name_called(node) for part in one for node in ast.walk(part) if isinstance(node, ast.Call)}
+    given, taken = (
+        _changed(one) if called & _COPIES_FROM else set[str](),
+        _read(one) if called & _COPIES_INTO else set[str](),
+    )
+    return not given.isdisjoint(_read(other)) or not taken.isdisjoint(_changed(other))
 
 
-def _calls(statement: ast.stmt) -> list[ast.Call]:
-    return [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+def _changed(statements: list[ast.stmt]) -> set[str]:
+    return {name for statement in statements for name in effect_of(statement).changes}
 
 
-def _names(statement: ast.stmt) -> set[str]:
-    """Names in it, but for what is called and for objects whose attributes are read, such as `self`."""
-    parents = {id(child): node for node in ast.walk(statement) for child in ast.iter_child_nodes(node)}
-    found = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
-    return {node.id for node in found if not isinstance(parents.get(id(node)), ast.Attribute)}
+def _read(statements: list[ast.stmt]) -> set[str]:
+    """Names in them, but for those that a comprehension gives itself and objects whose attributes are read."""
+    nodes = [node for statement in statements for node in ast.walk(statement)]
+    owners = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    own = {name for node in nodes if isinstance(node, ast.comprehension) for name in names_in(node.target)}
+    return {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in owners} - own
 
 
 def _without_copies(facts: Facts, found: _Average) -> Edit:

@@ -3,8 +3,9 @@
 What it detects
 Products of two matrices, written by the program, of which one factor is to 98 % or more exact zeros: the adjacency of a
 graph, a mask that averages a few neighbours of each node, a bag of words. Some rows of the factor are read in one step.
-Not reported: factors that have gradients; rows with at most one number each, which are `one-hot-product`; and small
-matrices. Tensors on a device are not looked at, nor steps with so many calls that only some were seen.
+Not reported: factors that have gradients; results of activations such as ReLU; rows with at most one number each, which
+are `one-hot-product`; and small matrices. Tensors on a device are not looked at, nor steps with so many calls that only
+some were seen.
 
 Why is this bad?
 A dense product takes as long for a zero as for any number. If each of 1,000 rows has 5 neighbours among 2,000, it does

@@ -1,10 +1,11 @@
-"""Gradients are computed with a graph of their own, which nothing differentiates.
+"""Gradients are computed with a graph of their own, which no recorded step differentiates.
 
 What it detects
 `create_graph=True` in `torch.autograd.grad` or `backward`, where the operators of that backward pass record nodes, and
 no later pass of the recording runs any of them. A gradient penalty, a second derivative and a step of meta-learning
 that is differentiated need the flag: their passes run these nodes. A line counts only if none of its nodes is ever
-needed, in any recorded step; one whose graph grows from step to step does not count.
+needed, in any recorded step; one whose graph grows from step to step does not count. Steps that were not recorded are
+not known: a penalty in each sixteenth needs the flag only there.
 
 Why is this bad?
 Each operator of the backward pass makes a node, keeps its inputs for it and gives both back later. The graph of the
@@ -18,6 +19,8 @@ Example
 Use instead
     grads = torch.autograd.grad(loss, weights)
     weights = [w - rate * g for w, g in zip(weights, grads)]
+
+    grads = torch.autograd.grad(loss, weights, create_graph=number % 16 == 0)  # if only such steps differentiate them
 
 How the saving is estimated
 Each node costs 1 to 2.4 µs, as measured on one machine: making it, keeping its inputs, and giving both back. The
@@ -45,6 +48,7 @@ _NODE_NS, _UNCERTAINTY = 1_700, 0.5
 _MOST_OF_PASS = 0.5
 _LEAVE_OUT = "Leave out `create_graph=True`."
 _INSTEAD = "Say `retain_graph=True` in its place: a later pass runs the graph of the forward pass again."
+_ELSEWHERE = " If steps that were not recorded differentiate these gradients, set the flag in those only."
 
 
 class _Nodes(Struct, frozen=True):
@@ -97,9 +101,9 @@ def _find(facts: Facts) -> _Nodes:
 def _suspect(facts: Facts, line: int, makers: Rows, ran: Rows) -> Suspicion:
     count = times_per_step(facts, makers)
     return Suspicion(
-        message=f"`create_graph=True` records {format_count(count, 'node')} a step in the backward pass. No later pass "
-        "runs them: nothing differentiates these gradients.",
-        fix=_INSTEAD if _walks_again(facts, line, ran) else _LEAVE_OUT,
+        message=f"`create_graph=True` records {format_count(count, 'node')} a step in the backward pass. In the "
+        "recorded steps no later pass runs them: nothing there differentiates these gradients.",
+        fix=(_INSTEAD if _walks_again(facts, line, ran) else _LEAVE_OUT) + _ELSEWHERE,
         edit=_without_nodes(facts, makers),
         worth=LOW_FROM,
         confidence=0.85,

@@ -33,6 +33,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.patterns import Places, call_site, costliest_lines, each_step, in_most_steps, times_per_step
+from profkit.patterns.calls import run_in_training
 from profkit.patterns.loops.located import call_marks, marks_around, ways_apart
 from profkit.patterns.program import repeating_below
 from profkit.rules.base import (
@@ -63,14 +64,25 @@ _FIX = (
     "they share. Then take the parts of its result (`latents[:-1]`, `latents[1:]`, or an index). For a part that needs "
     "no gradients, take `detach()` of it."
 )
+_ONLY_THESE = (
+    " Dropout or batch norm in training mode follows here: in one call a row has one mask, and all rows share their "
+    "statistics. To keep the numbers, apply only the layers in front of it once."
+)
+_MODES = (
+    (frozenset(("alpha_dropout", "dropout", "feature_dropout")), 2),
+    (frozenset(("batch_norm", "instance_norm")), 5),
+)
+"""Operators whose results depend on more than a row, and the argument that says whether they do now."""
 
 
 class _Pair(Struct, frozen=True):
-    """The lines that tell the ways to both calls apart, and the calls that were found there."""
+    """The lines that tell the ways to both calls apart, the calls that were found there, and a mark of the later
+    line."""
 
     where: Location
     first: Location | None
     calls: list[SharedRows]
+    mark: int
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
@@ -91,11 +103,12 @@ def _by_line(facts: Facts) -> list[_Pair]:
     marks, around = call_marks(facts), marks_around(facts)
     calls = [one for one in known.rows if all(0 <= at < len(marks) and marks[at] >= 0 for at in (one.call, one.first))]
     lines, first_lines = (around[marks[[*numbers]]] for numbers in ([c.call for c in calls], [c.first for c in calls]))
-    found, ways = dict[tuple[Location, Location | None], list[SharedRows]](), ways_apart(facts, lines, first_lines)
+    found, ways = dict[tuple[Location, Location | None], _Pair](), ways_apart(facts, lines, first_lines)
     for call, line, first in zip(calls, *(one.tolist() for one in ways), strict=True):
         if (where := _place(facts, line)) is not None:
-            found.setdefault((where, _place(facts, first)), []).append(call)
-    return [_Pair(where, first, calls) for (where, first), calls in found.items()]
+            key = where, _place(facts, first)
+            found.setdefault(key, _Pair(*key, [], line)).calls.append(call)
+    return list(found.values())
 
 
 def _place(facts: Facts, mark: int) -> Location | None:
@@ -113,6 +126,12 @@ def _layers(facts: Facts, calls: list[SharedRows]) -> tuple[Rows, Float64s]:
     return rows, share[np.searchsorted(marks, mark)]
 
 
+def _depends_on_more(facts: Facts, mark: int) -> bool:
+    """Whether a line's results depend on chance or on other rows."""
+    rows = np.flatnonzero(facts.tree.under(facts.trace.mask_of(np.array([mark]))))
+    return any(run_in_training(facts, rows, names, argument) for names, argument in _MODES)
+
+
 def _suspect(facts: Facts, found: _Pair, rows: Rows, kept: Float64s) -> Suspicion:
     most, count = max(found.calls, key=lambda one: one.rows * one.again), times_per_step(facts, rows)
     if found.first is None or found.first == found.where:
@@ -122,7 +141,7 @@ def _suspect(facts: Facts, found: _Pair, rows: Rows, kept: Float64s) -> Suspicio
     return Suspicion(
         message=f"{each_step(count, 'layer', 'is given', 'are given')} rows that went through the same weights "
         f"before, {known}: {format_share(most.again)} of {most.rows:,}.",
-        fix=_FIX,
+        fix=_FIX + _ONLY_THESE * _depends_on_more(facts, found.mark),
         rows=rows,
         edit=combine([take_less(facts, rows, kept, _UNCERTAINTY), scale_backward(facts, rows, kept, _UNCERTAINTY)]),
         worth=LOW_FROM,

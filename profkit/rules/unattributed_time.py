@@ -11,10 +11,11 @@ nothing else watched, or else by the step whose lines profkit marked. If the lin
 habits, such as a search in a list or a row of a data frame, it says that, too. For a recording made elsewhere it names
 the function or the range in which it passes, if that has Python stacks or ranges of the program's own.
 
-The rule is silent where no step was recorded and most of that time is an import, which `slow-start` tells. Without a
-GPU it is silent where samples show that plain steps spend less than a fifth of their time there: then the recorded
-steps were held up by the recording, or by other programs. With a GPU it is silent, unless samples name a
-line, where these stretches are half as long again as the GPU idles in a step that ran without the profiler.
+The rule is silent where at most one step was recorded and most of that time is an import, which `slow-start` tells: of
+a module, or within a call, as the first optimizer imports the compiler. Without a GPU it is silent where samples show
+that plain steps spend less than a fifth of their time there: then the recorded steps were held up by the recording, or
+by other programs. With a GPU it is silent, unless samples name a line, where these stretches are half as long again as
+the GPU idles in a step that ran without the profiler.
 
 Why is this bad?
 It need not be: a simulator, a tokenizer or an evaluation in NumPy may be what the program is for. But PyTorch waits for
@@ -43,10 +44,11 @@ is low: marks on lines make Python look longer than it is.
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import numpy as np
 
-from profkit.derive.steps.boundaries import UNDIVIDED
+from profkit.derive.steps.boundaries import ONE_UPDATE, UNDIVIDED
 from profkit.derive.timeline.intervals import Intervals, intersection, union
 from profkit.patterns import Places, call_site, length_ns, name_lines, named_operators, program_operators
 from profkit.patterns.places.frames import parse_frame
@@ -73,6 +75,7 @@ from profkit.rules.base import (
     format_time,
     rule,
 )
+from profkit.run.whole_run import StackActivity
 from profkit.savings import Edit, shrink_spans, without_share
 from profkit.savings.replay import replay
 from profkit.savings.simulate import predict_saving
@@ -161,13 +164,24 @@ def unattributed_time(facts: Facts) -> Suspicions:
 
 
 def _is_an_import(facts: Facts, spent: Intervals) -> bool:
-    """Whether most of that time passes under a line that imports, in what was recorded before any step."""
-    if not (facts.is_part or facts.steps.source in UNDIVIDED):
+    """Whether most of that time passes under a line that imports, in what was recorded before any step or with the
+    only one."""
+    if not (facts.is_part or facts.steps.source in (*UNDIVIDED, ONE_UPDATE)):
         return False
     located = _lines(facts, spent)[:1]
     sites = [line.price.site for line in lines_outside(facts)[:1]]
     sites += [site for line in located if (site := call_site(facts, line.site)) is not None]
-    return any(_IMPORTS.match(site.source) for site in sites)
+    return any(_IMPORTS.match(site.source) or _mostly_imports(facts, site) for site in sites)
+
+
+def _mostly_imports(facts: Facts, site: CallSite) -> bool:
+    """Whether most looks at a line, over the whole run, met an import: the first optimizer imports the compiler."""
+    spent, importing = Counter[bool](), StackActivity.IMPORTING
+    known = [(place.site.file, place.site.line) == (site.file, site.line) for place in facts.account.places]
+    for stack in facts.account.stacks:
+        if any(known[place] for place in stack.places if 0 <= place < len(known)):
+            spent[stack.activity == importing] += stack.time_ns
+    return spent[True] > spent[False]
 
 
 def _sampled_lines(facts: Facts, share: float) -> tuple[OutsideLine, ...]:

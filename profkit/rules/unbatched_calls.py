@@ -37,7 +37,8 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.families import MATRIX, VIEW, base_name, operators_of
-from profkit.patterns import Places, call_of, call_site, first_shape, in_most_steps, program_operators, shapes_of
+from profkit.patterns import Places, call_site, first_shape, in_most_steps, program_operators, shapes_of
+from profkit.patterns.calls import run_in_training
 from profkit.patterns.flow.data_flow import LocatedFlow, calls_around, located_flow, longest_chain, shared_inputs
 from profkit.patterns.flow.equal_calls import EqualCalls, equal_calls, loops_of
 from profkit.patterns.loops.independent_rounds import head_of, rounds_are_independent
@@ -256,8 +257,7 @@ def _products(facts: Facts, calls: EqualCalls) -> Bools:
 
 def _normalises(facts: Facts, one: Rows) -> bool:
     """Whether a call takes statistics of its own rows."""
-    rows = one[operators_of(facts.trace, _NORMALISING)[one]]
-    return any(call_of(facts, row).argument(_TRAINING) in ("", "True") for row in rows.tolist())
+    return run_in_training(facts, one, _NORMALISING, _TRAINING)
 
 
 def _find(facts: Facts) -> Iterator[_Unbatched]:

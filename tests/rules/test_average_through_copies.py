@@ -24,10 +24,14 @@ def find(facts: Facts) -> list[Suspicion]:
 
 
 def recording(
-    copying: CallSite = COPY, averaging: CallSite = AVERAGE, tensors: int = 8, adds: str = "aten::add"
+    copying: CallSite = COPY,
+    averaging: CallSite = AVERAGE,
+    tensors: int = 8,
+    adds: str = "aten::add",
+    trains: bool = False,
 ) -> Facts:
     """A located step and two measured ones of 400 µs: a copy of so many tensors, 6 µs each, then rounds that scale and
-    add, 4 µs each."""
+    add, 4 µs each. It may train the weights in between."""
     events: list[Json] = []
     for i in range(3):
         at = 400.0 * i
@@ -35,6 +39,7 @@ def recording(
         if i == 0:
             events += [mark(0, at + 1, 390), mark(1, at + 2, 100)]
         events += [op("aten::copy_", at + 5 + 10 * turn, 6) for turn in range(tensors)]
+        events += [op("autograd::engine::evaluate_function: AddBackward0", at + 104, 3, sequence=i)] * trains
         for turn in range(tensors):
             start = at + 110 + 20 * turn
             events += [mark(2, start - 1, 18)] if i == 0 else []
@@ -59,11 +64,25 @@ def test_the_copies_go_and_one_operator_a_tensor_stays():
     [
         CallSite("train.py", 10, "follow", "best = copy.deepcopy(student.state_dict())"),
         CallSite("train.py", 10, "follow", "theirs = student.read(weights)"),
+        CallSite("train.py", 10, "follow", "backup = [(name, mine.clone()) for name, mine in theirs.items()]"),
+        CallSite("train.py", 10, "follow", "best = copy.deepcopy(mine)"),
     ],
-    ids=["a snapshot", "no copy by its text"],
+    ids=["a snapshot", "no copy by its text", "names that both read", "a snapshot of the average"],
 )
 def test_copies_that_the_average_does_not_read_are_silent(copying):
     assert find(recording(copying)) == []
+
+
+def test_what_a_copying_line_loads_is_the_average():
+    load = CallSite("train.py", 10, "follow", "teacher.load_state_dict(mine)")
+    other = CallSite("train.py", 10, "follow", "teacher.load_state_dict(theirs)")
+    assert len(find(recording(load))) == 1
+    assert find(recording(other)) == []
+
+
+def test_weights_that_are_trained_before_the_average_need_a_copy():
+    assert len(find(recording(trains=False))) == 1
+    assert find(recording(trains=True)) == []
 
 
 def test_fast_weights_that_layers_use_are_silent():

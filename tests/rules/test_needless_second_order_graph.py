@@ -57,7 +57,8 @@ def test_nodes_that_no_pass_runs_cost_a_cheap_operator_each():
     (found,) = find(facts)
     assert found.location is not None
     assert (found.location.file, found.location.line, found.count) == ("train.py", 9, EACH)
-    assert found.fix == "Leave out `create_graph=True`."
+    assert found.fix.startswith("Leave out `create_graph=True`. If steps that were not recorded differentiate")
+    assert "In the recorded steps no later pass runs them" in found.message
     assert predict_saving(facts, found.edit).fraction == pytest.approx(24 / 500, rel=0.2)
 
 

@@ -21,7 +21,7 @@ SITES = (
 FOUND = SharedRows(call=1, first=0, rows=64, again=0.75)
 
 
-def facts_with(known: Recomputation | None, steps_with: int = 4):
+def facts_with(known: Recomputation | None, steps_with: int = 4, *within: dict[str, Any]):
     """Steps of 100 µs: the first call takes 40 µs, the second one too."""
     events: list[dict[str, Any]] = []
     for number in range(4):
@@ -30,6 +30,7 @@ def facts_with(known: Recomputation | None, steps_with: int = 4):
         events += [step(number, at, 100), op("aten::linear", at + 10, 40), again]
         if not number:
             events += [mark(0, at + 7, 45), mark(2, at + 8, 44), annotation(f"{CALL_MARK}0", at + 9, 42)]
+            events += within
             events += [mark(1, at + 52, 45), mark(2, at + 53, 44), annotation(f"{CALL_MARK}1", at + 54, 42)]
     return facts_of(events, run=Run(recomputation=known), callsites=SITES)
 
@@ -51,6 +52,20 @@ def test_the_second_call_is_left_with_the_rows_that_are_new():
     )
     assert found.evidence == {"rows": 64, "again_share": 0.75}
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.3, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("name", "concrete", "warned"),
+    [
+        ("aten::dropout", ["", "0.1", "True"], True),
+        ("aten::dropout", ["", "0.1", "False"], False),
+        ("aten::batch_norm", ["", "", "", "", "", "True"], True),
+        ("aten::batch_norm", ["", "", "", "", "", "False"], False),
+    ],
+)
+def test_layers_before_dropout_or_batch_statistics_are_all_that_one_call_may_hold(name, concrete, warned):
+    (found,) = find(facts_with(known(FOUND), 4, op(name, 95.5, 0.3, concrete=concrete)))
+    assert ("only the layers in front of it" in found.fix) == warned
 
 
 def test_in_a_loop_both_calls_are_made_by_one_line():

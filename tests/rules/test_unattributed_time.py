@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from profkit.derive.steps.boundaries import ONE_UPDATE
 from profkit.diagnosis.pipeline import diagnose
 from profkit.findings.values import Location, Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.unattributed_time import unattributed_time
 from profkit.run.directory import CallSite, Run, SampledStack, SampledThread, StackSamples
+from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
 from tests.traces import annotation, facts_of, kernel, mark, op, pause, python, runtime, stacks_of, step
 
 Json = dict[str, Any]
@@ -78,6 +80,28 @@ def test_before_any_step_an_import_is_told_by_slow_start(text, reported):
     beginning = [mark(0, 0, 1000), mark(1, 1000, 1000), op("aten::mm", 1100, 300)]
     sites = (CallSite("train.py", 1, "<module>", text), CallSite("train.py", 2, "<module>", "y = x @ x"))
     facts = facts_of(beginning, run=Run(torch="2.13"), callsites=sites)
+    assert len(list(unattributed_time.check(facts))) == reported
+
+
+@pytest.mark.parametrize(("activity", "reported"), [(StackActivity.IMPORTING, 0), (StackActivity.OTHER, 1)])
+def test_a_call_that_imports_is_known_by_the_looks_at_the_whole_run(activity, reported):
+    """The first optimizer imports the compiler, and its first step is the only one."""
+    beginning = [
+        mark(0, 0, 1000),
+        mark(1, 1000, 1000),
+        op("aten::mm", 1100, 300),
+        op("autograd::engine::evaluate_function: MmBackward0", 1420, 50, sequence=1),
+        annotation("Optimizer.step#SGD.step", 1500, 50),
+    ]
+    site = CallSite("train.py", 1, "<module>", "optimizer = torch.optim.SGD(weights, lr=0.1)")
+    looks = StackTime(activity.value, (0,), 900_000, 900_000, 0, 900_000, 9, 1)
+    facts = facts_of(
+        beginning,
+        run=Run(torch="2.13"),
+        callsites=(site, CallSite("train.py", 2, "<module>", "y = x @ x")),
+        account=RunAccount(places=(Place(site),), stacks=(looks,)),
+    )
+    assert facts.steps.source == ONE_UPDATE
     assert len(list(unattributed_time.check(facts))) == reported
 
 

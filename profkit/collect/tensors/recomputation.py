@@ -359,7 +359,7 @@ class CallWatch(overrides.TorchFunctionMode):
             self._unread.take(None if call is None else call.number, name, memories)
             if call is not None:
                 self._zeroed.note(call.number, name, given, self._number_of_maker)
-                self._factors.note(call.number, name, given)
+                self._factors.note(call.number, name, [*zip(memories, given, strict=True)])
                 if call.first is None and len(given) > 1:
                     weights = tuple([self._identities.identity_of(tensor) for tensor in given[1:]])
                     if None not in weights:
@@ -423,10 +423,11 @@ class CallWatch(overrides.TorchFunctionMode):
         of_written = {self._identities.memory_of(tensor) for tensor in written}
         for memory in of_written:
             memory.written.append(is_again)
+        made = [*_plain_in((result,)), *written]
         if self._step == 0:
-            self._keep_flow(opened, [*_plain_in((result,)), *written], of_written)
+            self._keep_flow(opened, made, of_written)
+            self._factors.note_results(opened.name, map(self._identities.memory_of, made))
         if call is not None:
-            made = [*_plain_in((result,)), *written]
             self._give_values(call, made)
             if self._step == 0:
                 self._zeroed.note_results(call.number, made)

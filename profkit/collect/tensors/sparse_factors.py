@@ -1,22 +1,27 @@
 """Which products of matrices have a factor that is nearly all zeros.
 
 A factor is read when the program asks for the product: some rows of it, where they lie, so that no operator runs. Those
-on a device are not looked at. Not kept: factors with gradients, which a sparse product would need too, and rows with at
-most one number each, as one-hot vectors have: those pick rows, and need no product at all.
+on a device are not looked at. Not kept: factors with gradients, which a sparse product would need too; rows with at
+most one number each, as one-hot vectors have: those pick rows, and need no product at all; and results of activations,
+whose numbers are computed before one knows which are zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 from torch._C import TensorBase
 
+from profkit.collect.tensors.identities import Memory
 from profkit.collect.tensors.in_memory import read_bits
 from profkit.run.directory import SparseFactor
 
 _PRODUCTS = frozenset(("__matmul__", "linear", "matmul", "mm"))
+_ACTIVATES = frozenset(("hardshrink", "relu", "relu6", "rrelu", "softshrink", "threshold"))
+"""By their names without underscores, which forms that write in place have, and PyTorch's inner ones."""
 _LEAST_ZERO = 0.98
 """Of the numbers. A sparse product takes some twenty times as long for each number that it does multiply."""
 _LEAST_NUMBERS = 1 << 16
@@ -26,19 +31,25 @@ _ROWS, _MOST_READ = 64, 1 << 21
 
 
 class FactorWatch:
-    """`note` is told each call before it runs; ``found`` are the products with such a factor."""
+    """`note` is told each call before it runs, and `note_results` afterwards; ``found`` are the products with such a
+    factor."""
 
     def __init__(self) -> None:
         self.found: list[SparseFactor] = []
+        self._activated: set[Memory] = set()
         self._read = 0
 
-    def note(self, call: int, name: str, given: Sequence[Tensor]) -> None:
+    def note_results(self, name: str, memories: Iterable[Memory]) -> None:
+        if name.strip("_") in _ACTIVATES:
+            self._activated.update(memories)
+
+    def note(self, call: int, name: str, given: Sequence[tuple[Memory, Tensor]]) -> None:
         """``given`` are the tensors of the call with this number."""
         if name not in _PRODUCTS or len(given) < 2:
             return
         factors = given[:1] if name == "linear" else given[:2]
-        for factor in factors:
-            zero = self._share_of_zeros(factor)
+        for memory, factor in factors:
+            zero = None if memory in self._activated else self._share_of_zeros(factor)
             if zero is not None and zero >= _LEAST_ZERO:
                 self.found.append(SparseFactor(call, tuple(factor.shape), zero))
                 return
@@ -50,9 +61,15 @@ class FactorWatch:
         bits = read_bits(factor)
         if bits is None:
             return None
-        rows = bits[np.linspace(0, len(bits) - 1, min(_ROWS, len(bits))).astype(np.int64)]
+        rows = bits[_places(len(bits))]
         if self._read + rows.size > _MOST_READ:
             return None
         self._read += rows.size
         used = (rows & rows.dtype.type(np.iinfo(rows.dtype).max >> 1)) != 0  # the sign of a zero does not count
         return None if (used.sum(axis=1) <= 1).all() else float(1 - used.mean())
+
+
+def _places(count: int) -> NDArray[np.int64]:
+    """Rows to read, one at random of each stretch: equal distances would meet the same kind of a regular pattern."""
+    bounds = np.linspace(0, count, min(_ROWS, count) + 1).astype(np.int64)
+    return np.random.default_rng(0).integers(bounds[:-1], bounds[1:])  # the program's generators stay as they are

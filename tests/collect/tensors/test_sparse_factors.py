@@ -72,3 +72,20 @@ def test_of_a_layer_the_input_counts_and_not_its_weights():
     pruned.weight.copy_(words)
     assert len(sparse(lambda: layer(words))) == 1
     assert sparse(lambda: pruned(dense)) == ()
+
+
+@pytest.mark.parametrize(
+    "activation", [nn.ReLU(), nn.ReLU(inplace=True), nn.Threshold(0.0, 0.0)], ids=["relu", "in place", "threshold"]
+)
+def test_which_numbers_of_an_activation_are_zero_is_known_too_late(features, activation):
+    mask = adjacency()
+    assert sparse(lambda: activation(mask - 0.5) @ features) == ()
+    assert len(sparse(lambda: (mask * mask) @ features)) == 1
+
+
+def test_a_pattern_of_rows_does_not_hide_the_full_ones(features):
+    """Of 127 rows every other one is full, and 64 are read: not those alone."""
+    mixed = torch.zeros(127, 1024)
+    mixed[::2, :4] = 1
+    mixed[1::2] = 1
+    assert sparse(lambda: mixed @ torch.ones(1024, 8)) == ()
