@@ -53,10 +53,12 @@ class ChangeWatch:
         self._found: Change | None = None
         self._passed = 1
 
-    def install(self, signal: str | None = None) -> None:
-        """Listen from here on, to this ``signal`` alone if it is given."""
+    def install(self, signal: str | None = None, earlier: StepSignals | None = None) -> None:
+        """Listen from here on, to this ``signal`` alone if it is given, where ``earlier`` ones left off."""
         self._signals = StepSignals(self.take, self._guard, signal, pass_by=self._pass_by)
         self._passed = 1
+        if earlier is not None:
+            self._signals.follow(earlier)
         self._signals.install()
 
     def count_on(self) -> None:
@@ -66,14 +68,14 @@ class ChangeWatch:
             self._changes.begin_again()
             self.install()
 
-    def count_by(self, signal: str | None) -> None:
+    def count_by(self, signal: str | None, earlier: StepSignals | None = None) -> None:
         """After a recording whose steps ended by this ``signal``: count those that follow. A hook on each call of a
-        module costs too much to stay."""
+        module costs too much to stay. The ``earlier`` signals say which optimizer's steps those were."""
         if self._signals is None and signal not in (None, FORWARD):
             self._choice = SignalChoice(signal, has_begun=True)
             self._only_counts = True
             self._changes.begin_again()
-            self.install(signal)
+            self.install(signal, earlier)
 
     def note_timed(self, took_ns: Sequence[int], until_ns: int) -> None:
         """Steps in a row that somebody else timed; the last of them ended then."""

@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.optim import optimizer
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from profkit.collect.boundaries.changes import BLOCK_STEPS
 from profkit.collect.boundaries.choice import StepBoundary
+from profkit.collect.boundaries.next_boundary import NextBoundary
+from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.change_watch import ChangeWatch
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.whole_run.step_times import StepTimes
@@ -83,6 +87,66 @@ def test_announced_steps_are_counted_and_calls_of_a_model_are_not(signal, is_cou
         counting.take(StepBoundary.here("step()"))
     counting.remove()
     assert sum(span.steps for span in times.taken(0)) == (3 if is_counted else 0)
+
+
+def test_of_two_optimizers_the_one_whose_steps_were_recorded_goes_on(tmp_path):
+    model = torch.nn.Linear(4, 4)
+    often, seldom = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    times = StepTimes()
+    counting = ChangeWatch(lambda *_: None, times)
+    plan = Plan(wait=1, warmup=1, active=1, after=1, steps_from="optimizer", prologue=False)
+    with profile.planned(tmp_path, plan, Subject(), counting=counting) as recording:
+        for _ in range(8):
+            seldom.step()
+            for _ in range(5):
+                often.step()
+        assert recording.is_over
+        assert sum(span.steps for span in times.taken(0)) <= 8
+
+
+def test_batches_are_counted_although_an_optimizer_is_awaited():
+    times, errors = StepTimes(), list[BaseException]()
+    counting = ChangeWatch(lambda *_: None, times)
+    counting.count_by("dataloader")
+    awaited = NextBoundary(Guard(errors.append), lambda: False, lambda _: None, "optimizer")
+    awaited.want()
+    try:
+        for _ in DataLoader(list(range(10))):
+            pass
+    finally:
+        awaited.remove()
+        counting.remove()
+    assert not errors
+    assert sum(span.steps for span in times.taken(0)) == 9  # requests end ten steps; how long the first took is not known
+
+
+def test_of_two_loaders_the_one_whose_batches_were_recorded_goes_on(tmp_path):
+    one, other = (DataLoader([0] * 40) for _ in range(2))
+    times = StepTimes()
+    counting = ChangeWatch(lambda *_: None, times)
+    plan = Plan(wait=1, warmup=1, active=1, after=1, steps_from="dataloader", prologue=False)
+    with profile.planned(tmp_path, plan, Subject(), counting=counting) as recording:
+        batches = iter(one)
+        for _ in range(8):
+            next(batches)
+        assert recording.is_over
+        known = sum(span.steps for span in times.taken(0))
+        list(other)
+        list(batches)
+        assert sum(span.steps for span in times.taken(0)) == known + 33
+
+
+def test_only_what_gives_the_signal_stays_in_the_program():
+    before = set(vars(_BaseDataLoaderIter))
+    counting = ChangeWatch(lambda *_: None, StepTimes())
+    counting.count_by("optimizer")
+    assert set(vars(_BaseDataLoaderIter)) == before
+    counting.remove()
+    counting.count_by("dataloader")
+    assert set(vars(_BaseDataLoaderIter)) != before
+    assert len(optimizer._global_optimizer_post_hooks) == 0
+    counting.remove()
+    assert set(vars(_BaseDataLoaderIter)) == before
 
 
 def test_steps_that_were_timed_come_first():
