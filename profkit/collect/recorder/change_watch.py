@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 
-import psutil  # type: ignore[import-untyped]  # its types are a package of their own
+from psutil import Process  # type: ignore[import-untyped]  # its types are a package of their own
 
 from profkit.collect.boundaries.changes import Change, Changes
 from profkit.collect.boundaries.choice import FORWARD, SignalChoice, StepBoundary, Verdict
@@ -47,7 +47,7 @@ class ChangeWatch:
         self._on_change, self._times = on_change, StepTimes() if times is None else times
         self._guard = Guard(self._give_up)
         self._choice = SignalChoice()
-        self._changes = Changes(count_crowded_ns, partial(rss_bytes_of, psutil.Process()))
+        self._changes = Changes(count_crowded_ns, partial(rss_bytes_of, Process()))
         self._signals: StepSignals | None = None
         self._only_counts = False
         self._found: Change | None = None
