@@ -136,9 +136,7 @@ def test_batches_are_counted_although_an_optimizer_is_awaited():
         awaited.remove()
         counting.remove()
     assert not errors
-    assert (
-        sum(span.steps for span in times.taken(0)) == 9
-    )  # requests end ten steps; how long the first took is not known
+    assert sum(span.steps for span in times.taken(0)) == 9  # ten steps end, of which the first has no time
 
 
 def test_of_two_loaders_the_one_whose_batches_were_recorded_goes_on(tmp_path):
