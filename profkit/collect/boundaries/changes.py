@@ -67,6 +67,7 @@ class Changes:
     def begin_again(self) -> None:
         """Forget what was usual: other steps begin here."""
         self._ended_ns: int | None = None
+        self._counted = 0
         self._block: list[int] = []
         self._block_ns = 0
         self._blocks = self._until_ns = 0
@@ -98,7 +99,7 @@ class Changes:
     @property
     def together(self) -> int:
         """How many of the steps to come may be noted as one; 1 until it is known how short they are."""
-        if not self._blocks and len(self._block) < BLOCK_STEPS:
+        if self._counted <= BLOCK_STEPS:
             return 1
         return max(1, min(_MOST_TOGETHER, int(_SHORT_NS / max(self.last_ns, 1))))
 
@@ -106,6 +107,7 @@ class Changes:
         """So many steps ended. Return whether their length, ``last_ns``, is known: not that of the first."""
         before, self._ended_ns = self._ended_ns, ended_ns
         self.steps += steps
+        self._counted += steps
         if before is None:
             return False
         self.last_ns = (ended_ns - before) // steps

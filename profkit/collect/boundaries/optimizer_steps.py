@@ -88,6 +88,13 @@ class OptimizerSteps:
         self.uses.clear()
         self._described.clear()
 
+    def follow(self, earlier: OptimizerSteps) -> None:
+        """Go on with the optimizer that stepped first ``earlier`` on this thread: whichever steps next, such as the
+        one that makes five steps for each of the other, may end longer or shorter steps."""
+        first: weakref.ref[Optimizer] | None = getattr(earlier._local, "first", None)
+        if first is not None:
+            self._local.first = first
+
     def forget_first(self) -> None:
         """Ignore the steps so far: another optimizer may be the program's."""
         self._local = threading.local()

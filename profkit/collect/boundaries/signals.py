@@ -42,7 +42,8 @@ class LoaderWatches(NamedTuple):
 
 class StepSignals:
     """From `install` to `remove`, passes each signal, or only the ``chosen`` one, to ``tell`` as a `StepBoundary`.
-    ``tell`` decides what it means. ``pass_by`` and ``watch`` are for the steps of optimizers (`OptimizerSteps`)."""
+    ``tell`` decides what it means. ``pass_by`` and ``watch`` are for the steps of optimizers (`OptimizerSteps`).
+    Without ``loaders`` nothing is described, and only what gives a signal is put into the program."""
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class StepSignals:
     ) -> None:
         watches = LoaderWatches() if loaders is None else loaders
         self._tell, self._chosen, self._workers, self._feeding = tell, chosen, watches.workers, watches.feeding
+        self._describes = loaders is not None
         on_step = self._on_optimizer_step if chosen in (None, OPTIMIZER) else None
         self._optimizer = OptimizerSteps(on_step, guard, pass_by, watch)
         on_batch, on_epoch = self._on_batch, partial(self._give, SIGNALS["epoch"])
@@ -94,8 +96,10 @@ class StepSignals:
         self._optimizer.forget_uses()
 
     def install(self) -> None:
-        self._optimizer.install()
-        self._loader.install()
+        if self._describes or self._chosen in (None, OPTIMIZER):
+            self._optimizer.install()
+        if self._describes or self._chosen in (None, DATALOADER, SIGNALS["epoch"]):
+            self._loader.install()
         if self._workers is not None:
             self._workers.install()
         if self._chosen in (None, BACKWARD):
@@ -121,6 +125,12 @@ class StepSignals:
     def skip_none(self) -> None:
         """Make each step of the optimizer a signal again, even if `pass_by` has counted some ahead."""
         self._optimizer.skip_none()
+
+    def follow(self, earlier: StepSignals) -> None:
+        """What ended the steps of this thread ``earlier`` ends those that follow: the same optimizer, or the batches of
+        the same data."""
+        self._optimizer.follow(earlier._optimizer)
+        self._loader.follow(earlier._loader)
 
     def forget_first(self) -> None:
         """Forget which optimizer stepped first: one on another thread may be the program's."""

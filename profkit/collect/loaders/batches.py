@@ -69,6 +69,10 @@ class LoaderBatches:
                 setattr(_BaseDataLoaderIter, name, before)
         self._replaced.clear()
 
+    def follow(self, earlier: LoaderBatches) -> None:
+        """Go on with the data whose batches counted ``earlier``."""
+        self._first, self._asked = earlier._first, earlier._asked
+
     def _replace(self, name: str, own: Any) -> None:
         """Another watch, which only counts steps, may have its own in this place."""
         self._replaced[name] = own, vars(_BaseDataLoaderIter).get(name)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 
-import psutil  # type: ignore[import-untyped]  # its types are a package of their own
+from psutil import Process  # type: ignore[import-untyped]  # its types are a package of their own
 
 from profkit.collect.boundaries.changes import Change, Changes
 from profkit.collect.boundaries.choice import FORWARD, SignalChoice, StepBoundary, Verdict
@@ -35,28 +35,37 @@ _NEAREST = 8
 """Steps after the window that count as its own without a profiler. All behind them show what has changed, and a run may
 end soon."""
 
+_WAIT_NS = 50_000_000
+"""So long the ends of steps may wait to be noted together: the code that notes them is out of the caches at the end of
+a step, where it takes several times as long."""
+
 _RECORDED = frozenset((Phase.LOCATED.value, Phase.ACTIVE.value))
 """Steps that the profiler makes longer."""
 
 
 class ChangeWatch:
     """From `install` to `remove`, calls ``on_change`` with a `Change` and the signal that ends the steps, once, at the
-    end of a step on the main thread. Each end of a step is noted in ``times``."""
+    end of a step on the main thread. Each end of a step is noted in ``times``, some of them together a little later and
+    all by `remove`."""
 
     def __init__(self, on_change: Callable[[Change, str], None], times: StepTimes | None = None) -> None:
         self._on_change, self._times = on_change, StepTimes() if times is None else times
         self._guard = Guard(self._give_up)
         self._choice = SignalChoice()
-        self._changes = Changes(count_crowded_ns, partial(rss_bytes_of, psutil.Process()))
+        self._changes = Changes(count_crowded_ns, partial(rss_bytes_of, Process()))
         self._signals: StepSignals | None = None
         self._only_counts = False
         self._found: Change | None = None
         self._passed = 1
+        self._ends: list[int] = []
+        self._noted_ns = 0
 
-    def install(self, signal: str | None = None) -> None:
-        """Listen from here on, to this ``signal`` alone if it is given."""
+    def install(self, signal: str | None = None, earlier: StepSignals | None = None) -> None:
+        """Listen from here on, to this ``signal`` alone if it is given, where ``earlier`` ones left off."""
         self._signals = StepSignals(self.take, self._guard, signal, pass_by=self._pass_by)
         self._passed = 1
+        if earlier is not None:
+            self._signals.follow(earlier)
         self._signals.install()
 
     def count_on(self) -> None:
@@ -66,14 +75,14 @@ class ChangeWatch:
             self._changes.begin_again()
             self.install()
 
-    def count_by(self, signal: str | None) -> None:
+    def count_by(self, signal: str | None, earlier: StepSignals | None = None) -> None:
         """After a recording whose steps ended by this ``signal``: count those that follow. A hook on each call of a
-        module costs too much to stay."""
+        module costs too much to stay. The ``earlier`` signals say which optimizer's steps those were."""
         if self._signals is None and signal not in (None, FORWARD):
             self._choice = SignalChoice(signal, has_begun=True)
             self._only_counts = True
             self._changes.begin_again()
-            self.install(signal)
+            self.install(signal, earlier)
 
     def note_timed(self, took_ns: Sequence[int], until_ns: int) -> None:
         """Steps in a row that somebody else timed; the last of them ended then."""
@@ -110,6 +119,7 @@ class ChangeWatch:
         if verdict is not Verdict.ENDS:
             self._changes.begin_again()
             self._times.clear()
+            self._ends.clear()
             self._passed = 1
         change, self._found = self._found or self._note(boundary.time_ns), None
         if change is not None and not self._only_counts:
@@ -121,8 +131,14 @@ class ChangeWatch:
         signals, self._signals = self._signals, None
         if signals is not None:
             signals.remove()
+        self._note_ends()
 
     def _note(self, ended_ns: int) -> Change | None:
+        if self._only_counts:
+            self._ends.append(ended_ns)
+            self._note_ends()
+            self._passed = 1
+            return None
         passed, self._passed = self._passed, 1
         has_begun = self._changes.has_begun
         change = self._changes.note(ended_ns, passed)
@@ -130,15 +146,32 @@ class ChangeWatch:
             self._times.note(ended_ns, self._changes.last_ns, passed)
         return change
 
+    def _note_ends(self) -> None:
+        """Those that wait, each of which ended as many steps as passed together."""
+        for ended_ns in self._ends:
+            if self._changes.count(ended_ns, self._passed):
+                self._times.note(ended_ns, self._changes.last_ns, self._passed)
+        self._ends.clear()
+
     def _pass_by(self) -> int:
-        """A shortcut for short steps: note those since the last call, and let some of the next pass without one."""
-        together = self._changes.together
-        if together <= 1 or not self._choice.is_each_update or self._signals is None:
+        """A shortcut: note those steps since the last call and, if they are short, let some of the next pass without
+        one. Where a change is looked for, only short steps take it: the change begins a recording, which it cannot."""
+        if not self._choice.is_each_update or self._signals is None:
             return 0
         if threading.get_ident() != threading.main_thread().ident or in_backward_pass() or is_capturing():
             return 0
-        self._found = self._note(time.perf_counter_ns())
-        if self._found is not None and not self._only_counts:
+        now_ns = time.perf_counter_ns()
+        if self._only_counts:
+            self._ends.append(now_ns)
+            if now_ns - self._noted_ns >= _WAIT_NS:
+                self._note_ends()
+                self._noted_ns, self._passed = now_ns, self._changes.together
+            return self._passed
+        together = self._changes.together
+        if together <= 1:
+            return 0
+        self._found = self._note(now_ns)
+        if self._found is not None:
             return 0
         self._passed = together
         return together

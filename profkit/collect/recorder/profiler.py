@@ -350,7 +350,7 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         """The recording is over: the account of the run goes on with the steps behind it."""
         if self._counting is not None:
             self._counting.note_timed(*recorder.timed_behind)
-            self._counting.count_by(recorder.choice.name)
+            self._counting.count_by(recorder.choice.name, recorder.signals)
 
     def _stop(self, recorder: Recorder | None) -> None:
         """End the program now. If only calls or batches were recorded but an optimizer exists, first give it some time

@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 
 from profkit.collect.boundaries.choice import SignalChoice, StepBoundary, Verdict
-from profkit.collect.boundaries.signals import StepSignals
+from profkit.collect.boundaries.signals import LoaderWatches, StepSignals
 from profkit.collect.program.guard import Guard
 
 
@@ -25,7 +25,8 @@ class Listener:
         self.committed = self.deaf = False
         self.passes = self.passed = self.outdone_times = 0
         self.choice = SignalChoice(chosen, has_begun, is_replacement=is_replacement)
-        self.signals = StepSignals(self.take, Guard(self.errors.append), self.choice.chosen, self.pass_by)
+        guard, described = Guard(self.errors.append), LoaderWatches()
+        self.signals = StepSignals(self.take, guard, self.choice.chosen, self.pass_by, loaders=described)
 
     @property
     def name(self) -> str | None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.optim import optimizer
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from profkit.collect.boundaries.changes import BLOCK_STEPS
 from profkit.collect.boundaries.choice import StepBoundary
+from profkit.collect.boundaries.next_boundary import NextBoundary
+from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.change_watch import ChangeWatch
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.whole_run.step_times import StepTimes
@@ -67,11 +71,30 @@ def test_behind_a_recording_the_steps_are_counted_by_the_signal_that_ended_it(tm
         assert times.taken(0) == ()
         train(24)
         assert recording.is_over
-        assert sum(span.steps for span in times.taken(0)) in (25, 26)  # three were timed, and the first is not known
-    hooks = optimizer._global_optimizer_post_hooks
-    assert len(hooks) == 0
+    counted = sum(span.steps for span in times.taken(0))
+    assert counted in (25, 26)  # three were timed, and the first is not known
+    assert len(optimizer._global_optimizer_post_hooks) == 0
     train(3)
-    assert sum(span.steps for span in times.taken(0)) < 27
+    assert sum(span.steps for span in times.taken(0)) == counted
+
+
+@pytest.mark.parametrize("step_ns", [10_000, 700_000, 10_000_000, 200_000_000])
+def test_ends_that_wait_for_one_another_lose_no_step_and_no_time(monkeypatch, step_ns):
+    now = [10**9]
+    monkeypatch.setattr("profkit.collect.recorder.change_watch.time.perf_counter_ns", lambda: now[0])
+    times = StepTimes()
+    counting = ChangeWatch(lambda *_: None, times)
+    counting.count_by("optimizer")
+    step = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]).step
+    for _ in range(1001):
+        now[0] += step_ns
+        step()
+    counting.remove()
+    spans = times.taken(0)
+    together = max(1, min(100, 2_000_000 // step_ns))
+    assert 1000 - together < sum(span.steps for span in spans) <= 1000
+    assert {(span.fastest_ns, span.slowest_ns) for span in spans} == {(step_ns, step_ns)}
+    assert sum(span.took_ns for span in spans) == step_ns * sum(span.steps for span in spans)
 
 
 @pytest.mark.parametrize(("signal", "is_counted"), [("step()", True), ("forward", False), (None, False)])
@@ -83,6 +106,66 @@ def test_announced_steps_are_counted_and_calls_of_a_model_are_not(signal, is_cou
         counting.take(StepBoundary.here("step()"))
     counting.remove()
     assert sum(span.steps for span in times.taken(0)) == (3 if is_counted else 0)
+
+
+def test_of_two_optimizers_the_one_whose_steps_were_recorded_goes_on(tmp_path):
+    model = torch.nn.Linear(4, 4)
+    often, seldom = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    times = StepTimes()
+    counting = ChangeWatch(lambda *_: None, times)
+    plan = Plan(wait=1, warmup=1, active=1, after=1, steps_from="optimizer", prologue=False)
+    with profile.planned(tmp_path, plan, Subject(), counting=counting) as recording:
+        for _ in range(8):
+            seldom.step()
+            for _ in range(5):
+                often.step()
+        assert recording.is_over
+    assert 0 < sum(span.steps for span in times.taken(0)) <= 8
+
+
+def test_batches_are_counted_although_an_optimizer_is_awaited():
+    times, errors = StepTimes(), list[BaseException]()
+    counting = ChangeWatch(lambda *_: None, times)
+    counting.count_by("dataloader")
+    awaited = NextBoundary(Guard(errors.append), lambda: False, lambda _: None, "optimizer")
+    awaited.want()
+    try:
+        for _ in DataLoader(list(range(10))):
+            pass
+    finally:
+        awaited.remove()
+        counting.remove()
+    assert not errors
+    assert sum(span.steps for span in times.taken(0)) == 9  # ten steps end, of which the first has no time
+
+
+def test_of_two_loaders_the_one_whose_batches_were_recorded_goes_on(tmp_path):
+    one, other = (DataLoader([0] * 40) for _ in range(2))
+    times = StepTimes()
+    counting = ChangeWatch(lambda *_: None, times)
+    plan = Plan(wait=1, warmup=1, active=1, after=1, steps_from="dataloader", prologue=False)
+    with profile.planned(tmp_path, plan, Subject(), counting=counting) as recording:
+        batches = iter(one)
+        for _ in range(8):
+            next(batches)
+        assert recording.is_over
+        known = sum(span.steps for span in times.taken(0))
+        list(other)
+        list(batches)
+        assert sum(span.steps for span in times.taken(0)) == known + 33
+
+
+def test_only_what_gives_the_signal_stays_in_the_program():
+    before = set(vars(_BaseDataLoaderIter))
+    counting = ChangeWatch(lambda *_: None, StepTimes())
+    counting.count_by("optimizer")
+    assert set(vars(_BaseDataLoaderIter)) == before
+    counting.remove()
+    counting.count_by("dataloader")
+    assert set(vars(_BaseDataLoaderIter)) != before
+    assert len(optimizer._global_optimizer_post_hooks) == 0
+    counting.remove()
+    assert set(vars(_BaseDataLoaderIter)) == before
 
 
 def test_steps_that_were_timed_come_first():
