@@ -9,8 +9,8 @@ from torch.utils.data import DataLoader, TensorDataset, random_split
 torch.manual_seed(0)
 X, y = torch.randn(60000, 24), torch.rand(60000)
 train, valid = random_split(TensorDataset(X, y), [50000, 10000])
-train_dl = DataLoader(train, batch_size=2000, shuffle=True)  # expect: per-sample-fetch
-valid_dl = DataLoader(valid, batch_size=2000)
+train_dl = DataLoader(train, batch_size=1000, shuffle=True)  # expect: per-sample-fetch
+valid_dl = DataLoader(valid, batch_size=1000)
 
 
 def loss_batch(model, loss_func, xb, yb, opt=None):
