@@ -28,7 +28,15 @@ from profkit.patterns.calls import (
     times_a_step,
 )
 from profkit.patterns.frequency import are_most_steps, in_most_steps, per_step, sum_per_step, times_per_step
-from profkit.patterns.named_lines import Places, costliest_lines, loader_places, locations_of, name_lines, remarked
+from profkit.patterns.named_lines import (
+    Places,
+    costliest_lines,
+    loader_places,
+    location_at,
+    locations_of,
+    name_lines,
+    remarked,
+)
 from profkit.patterns.places.events import call_site, runs_inside_a_call
 from profkit.patterns.program import (
     ACCUMULATES,
@@ -69,6 +77,7 @@ __all__ = [
     "in_most_steps",
     "length_ns",
     "loader_places",
+    "location_at",
     "locations_of",
     "name_lines",
     "named_operators",

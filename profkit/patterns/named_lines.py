@@ -81,6 +81,12 @@ def locations_of(facts: Facts, sites: Iterable[int]) -> tuple[Location, ...]:
     return Places.of_sites(call_site(facts, int(site)) for site in dict.fromkeys(sites)).all()
 
 
+def location_at(facts: Facts, mark: int) -> Location | None:
+    """The line that a line's mark is for; None if there is no mark, or its line is not known."""
+    site = call_site(facts, int(facts.trace.events.site[mark])) if mark >= 0 else None
+    return None if site is None else Location.of(site)
+
+
 def parallel_pass_line(facts: Facts, rows: Rows) -> Places:
     """The costliest line of these rows. Without one, as if a thread of its own ran the backward pass, the line that
     calls the `DistributedDataParallel` model."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from profkit.core.marks import GC_MARK
@@ -9,7 +11,7 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import operators_of
 from profkit.patterns.loops.located import in_located_step
 from profkit.patterns.loops.traffic import Traffic, measure_traffic, tell_elementwise
-from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows
+from profkit.trace.events import Bools, Category, Float64s, Int32s, Int64s, Rows
 from profkit.trace.statistics import distinct, distinct_rows
 
 ACCUMULATES = "torch::autograd::AccumulateGrad"
@@ -94,6 +96,14 @@ def repeating_below(facts: Facts, marks: Bools) -> tuple[Rows, Rows]:
     rows = rows[facts.repeats.exact[rows] | (only_marked & (facts.repeats.row[rows] >= 0))]
     mark = facts.tree.nearest_ancestor(marks, of=facts.repeats.row[rows])
     return rows[mark >= 0], mark[mark >= 0]
+
+
+def shares_below(facts: Facts, share_of: Mapping[int, float]) -> tuple[Rows, Float64s]:
+    """The same of marks that have a share each; and for each operator the share of its mark."""
+    marks = np.array(sorted(share_of), dtype=np.int64)
+    rows, mark = repeating_below(facts, facts.trace.mask_of(marks))
+    shares = np.array([share_of[int(one)] for one in marks], dtype=np.float64)
+    return rows, shares[np.searchsorted(marks, mark)]
 
 
 @derived_once

@@ -43,6 +43,7 @@ from profkit.source.changes import Rewrite
 from profkit.trace.events import Rows
 
 __all__ = [
+    "CALLS_NOT_WATCHED",
     "HEADINGS",
     "HIGH_FROM",
     "LOW_FROM",
@@ -245,6 +246,9 @@ def reason_for(facts: Facts, need: Need) -> str:
     if need is Need.LIVE and facts.run.torch is not None:
         return (_STOPPED if facts.run.was_stopped else _OUTDONE) if facts.run.was_outdone else _NO_STEPS
     return reason
+
+
+CALLS_NOT_WATCHED = "what PyTorch's functions are given was not recorded (run a program with steps under profkit)"
 
 
 def why_not_watched(facts: Facts, watch: Watch, otherwise: str) -> str:

@@ -29,10 +29,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.patterns import Places, call_site, each_step, in_most_steps, spent_ns, times_per_step
+from profkit.patterns import Places, each_step, in_most_steps, location_at, spent_ns, times_per_step
 from profkit.patterns.loops.located import call_marks, marks_around
-from profkit.patterns.program import repeating_below
+from profkit.patterns.program import shares_below
 from profkit.rules.base import (
+    CALLS_NOT_WATCHED,
     MEDIUM_FROM,
     CannotLook,
     Facts,
@@ -56,7 +57,6 @@ _TIMES_AS_LONG = 20
 (`.to_sparse_csr()`, 98 to 99.8 % of zeros), `embedding_bag` 2 to 6 times."""
 _UNCERTAINTY = 0.3
 """The factor has to be made or kept in another form, and the next step's has other zeros."""
-_NOT_WATCHED = "what PyTorch's functions are given was not recorded (run a program with steps under profkit)"
 _NOT_LOOKED_AT = "factors were not looked at: they lie on a device, or the step has too many calls to see all"
 _FIX = (
     "Keep the indices, not the matrix: sums or means of a few rows are `F.embedding_bag(indices, rows, offsets, "
@@ -70,15 +70,14 @@ def mostly_zero_factor(facts: Facts) -> Suspicions:
     """One finding for the products of a line."""
     known = facts.run.recomputation
     if known is None:
-        raise CannotLook(why_not_watched(facts, Watch.CALLS, _NOT_WATCHED))
+        raise CannotLook(why_not_watched(facts, Watch.CALLS, CALLS_NOT_WATCHED))
     if known.sparse is None:
         raise CannotLook(_NOT_LOOKED_AT)
     marks, around, by_line = call_marks(facts), marks_around(facts), dict[Location, list[SparseFactor]]()
     for product in known.sparse:
         line = around[marks[product.call]] if 0 <= product.call < len(marks) and marks[product.call] >= 0 else -1
-        site = call_site(facts, int(facts.trace.events.site[line])) if line >= 0 else None
-        if site is not None:
-            by_line.setdefault(Location.of(site), []).append(product)
+        if (where := location_at(facts, int(line))) is not None:
+            by_line.setdefault(where, []).append(product)
     for where, products in by_line.items():
         rows, share = _products(facts, products)
         if rows.size and in_most_steps(facts, rows):
@@ -89,10 +88,7 @@ def _products(facts: Facts, products: list[SparseFactor]) -> tuple[Rows, Float64
     """The measured steps' operators of these calls, and the share of its time that each keeps."""
     mark_of = call_marks(facts)
     kept_of = {int(mark_of[one.call]): min(1.0, _TIMES_AS_LONG * (1 - one.zero)) for one in products}
-    marks = np.array(sorted(kept_of), dtype=np.int64)
-    rows, mark = repeating_below(facts, facts.trace.mask_of(marks))
-    share = np.array([kept_of[int(one)] for one in marks], dtype=np.float64)
-    return rows, share[np.searchsorted(marks, mark)]
+    return shares_below(facts, kept_of)
 
 
 def _suspect(facts: Facts, where: Location, products: list[SparseFactor], rows: Rows, share: Float64s) -> Suspicion:

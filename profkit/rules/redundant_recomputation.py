@@ -51,6 +51,7 @@ from profkit.patterns.loops.located import call_marks, marks_around, ways_apart
 from profkit.patterns.program import repeating_below
 from profkit.patterns.transfers.faults import TransferFault, faulty_transfers
 from profkit.rules.base import (
+    CALLS_NOT_WATCHED,
     LOW_FROM,
     MEDIUM_FROM,
     CannotLook,
@@ -111,9 +112,6 @@ prepares again what its steps have in common then computes something with it, an
 changes weights, so what repeats in it does not depend on them."""
 _UNCERTAINTY = 0.2
 """Nothing is modelled; but what runs next may find less of its input in the cache, and memory is kept for longer."""
-
-
-_NOT_WATCHED = "what PyTorch's functions are given was not recorded (run a program with steps under profkit)"
 
 
 class _Calls(Struct, frozen=True):
@@ -223,7 +221,7 @@ def _find_calls(facts: Facts) -> _Calls:
     """What the run says of the located step's calls, with their lines."""
     known = facts.run.recomputation
     if known is None:
-        raise CannotLook(why_not_watched(facts, Watch.CALLS, _NOT_WATCHED))
+        raise CannotLook(why_not_watched(facts, Watch.CALLS, CALLS_NOT_WATCHED))
     mark_of = call_marks(facts)
     again = np.array([*known.again, (NONE, NONE)], dtype=np.int64)
     again = again[((again >= 0) & (again < len(mark_of))).all(axis=1)]

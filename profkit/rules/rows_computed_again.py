@@ -32,11 +32,12 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.patterns import Places, call_site, costliest_lines, each_step, in_most_steps, times_per_step
+from profkit.patterns import Places, costliest_lines, each_step, in_most_steps, location_at, times_per_step
 from profkit.patterns.calls import run_in_training
 from profkit.patterns.loops.located import call_marks, marks_around, ways_apart
-from profkit.patterns.program import repeating_below
+from profkit.patterns.program import shares_below
 from profkit.rules.base import (
+    CALLS_NOT_WATCHED,
     LOW_FROM,
     CannotLook,
     Facts,
@@ -57,7 +58,6 @@ from profkit.trace import Float64s, Rows
 
 _UNCERTAINTY = 0.3
 """Batches are put together, results taken apart, and what lies between the layers is not counted."""
-_NOT_WATCHED = "what PyTorch's functions are given was not recorded (run a program with steps under profkit)"
 _NOT_LOOKED_AT = "rows were not looked at: they lie on a device, or the step has too many calls to see all"
 _FIX = (
     "Apply the module once to rows that differ: to the whole sequence, or to both batches put together without what "
@@ -97,7 +97,7 @@ def rows_computed_again(facts: Facts) -> Suspicions:
 def _by_line(facts: Facts) -> list[_Pair]:
     known = facts.run.recomputation
     if known is None:
-        raise CannotLook(why_not_watched(facts, Watch.CALLS, _NOT_WATCHED))
+        raise CannotLook(why_not_watched(facts, Watch.CALLS, CALLS_NOT_WATCHED))
     if known.rows is None:
         raise CannotLook(_NOT_LOOKED_AT)
     marks, around = call_marks(facts), marks_around(facts)
@@ -105,25 +105,17 @@ def _by_line(facts: Facts) -> list[_Pair]:
     lines, first_lines = (around[marks[[*numbers]]] for numbers in ([c.call for c in calls], [c.first for c in calls]))
     found, ways = dict[tuple[Location, Location | None], _Pair](), ways_apart(facts, lines, first_lines)
     for call, line, first in zip(calls, *(one.tolist() for one in ways), strict=True):
-        if (where := _place(facts, line)) is not None:
-            key = where, _place(facts, first)
+        if (where := location_at(facts, line)) is not None:
+            key = where, location_at(facts, first)
             found.setdefault(key, _Pair(*key, [], line)).calls.append(call)
     return list(found.values())
-
-
-def _place(facts: Facts, mark: int) -> Location | None:
-    site = call_site(facts, int(facts.trace.events.site[mark])) if mark >= 0 else None
-    return None if site is None else Location.of(site)
 
 
 def _layers(facts: Facts, calls: list[SharedRows]) -> tuple[Rows, Float64s]:
     """The measured steps' operators of these calls, and the share of its time that each keeps."""
     mark_of = call_marks(facts)
     kept_of = {int(mark_of[one.call]): 1 - one.again for one in calls}
-    marks = np.array(sorted(kept_of), dtype=np.int64)
-    rows, mark = repeating_below(facts, facts.trace.mask_of(marks))
-    share = np.array([kept_of[int(one)] for one in marks], dtype=np.float64)
-    return rows, share[np.searchsorted(marks, mark)]
+    return shares_below(facts, kept_of)
 
 
 def _depends_on_more(facts: Facts, mark: int) -> bool:

@@ -36,6 +36,7 @@ from profkit.patterns.loops.located import call_marks, lines_outwards
 from profkit.patterns.program import located_operators, repeating_below
 from profkit.patterns.shapes import by_operator
 from profkit.rules.base import (
+    CALLS_NOT_WATCHED,
     LOW_FROM,
     CannotLook,
     Facts,
@@ -60,7 +61,6 @@ _UNCERTAINTY = 0.1
 """Only what the next operators find in the cache is not modelled."""
 _MOST = 0.1
 """Of the step, from which on a price alone would be of high severity: another library may read the memory unseen."""
-_NOT_WATCHED = "what PyTorch's functions are given was not recorded (run a program with steps under profkit)"
 _NOT_LOOKED_AT = (
     "who reads results was not looked at: they lie on a device, another thread runs, or the step has too many calls to "
     "see all"
@@ -80,7 +80,7 @@ def unread_result(facts: Facts) -> Suspicions:
     """One finding for each line that makes something for nobody."""
     known = facts.run.recomputation
     if known is None:
-        raise CannotLook(why_not_watched(facts, Watch.CALLS, _NOT_WATCHED))
+        raise CannotLook(why_not_watched(facts, Watch.CALLS, CALLS_NOT_WATCHED))
     if known.unread is None:
         raise CannotLook(_NOT_LOOKED_AT)
     if not (facts.updates.inside.any() or facts.lines.backward.any()):

@@ -34,10 +34,11 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.patterns import Places, call_site, costliest_lines, in_most_steps, spent_ns, times_per_step
+from profkit.patterns import Places, costliest_lines, in_most_steps, location_at, spent_ns, times_per_step
 from profkit.patterns.loops.located import call_marks, marks_around
-from profkit.patterns.program import repeating_below
+from profkit.patterns.program import shares_below
 from profkit.rules.base import (
+    CALLS_NOT_WATCHED,
     LOW_FROM,
     CannotLook,
     Facts,
@@ -60,7 +61,6 @@ from profkit.trace import Float64s, Rows
 
 _UNCERTAINTY = 0.35
 """Picking the rows takes time, products of fewer rows are less efficient, and the next step has other zeros."""
-_NOT_WATCHED = "what PyTorch's functions are given was not recorded (run a program with steps under profkit)"
 _NOT_LOOKED_AT = "factors were not looked at: they lie on a device, or the step has too many calls to see all"
 
 
@@ -83,17 +83,15 @@ def zeroed_results(facts: Facts) -> Suspicions:
 def _by_line(facts: Facts) -> list[_Zeroed]:
     known = facts.run.recomputation
     if known is None:
-        raise CannotLook(why_not_watched(facts, Watch.CALLS, _NOT_WATCHED))
+        raise CannotLook(why_not_watched(facts, Watch.CALLS, CALLS_NOT_WATCHED))
     if known.zeroed is None:
         raise CannotLook(_NOT_LOOKED_AT)
     marks, around, found = call_marks(facts), marks_around(facts), dict[Location, list[ZeroedResult]]()
     for product in known.zeroed:
         if not 0 <= product.call < len(marks) or marks[product.call] < 0:
             continue
-        line = around[marks[product.call]]
-        site = call_site(facts, int(facts.trace.events.site[line])) if line >= 0 else None
-        if site is not None:
-            found.setdefault(Location.of(site), []).append(product)
+        if (where := location_at(facts, int(around[marks[product.call]]))) is not None:
+            found.setdefault(where, []).append(product)
     return [_Zeroed(where, products) for where, products in found.items()]
 
 
@@ -106,10 +104,7 @@ def _made_in_vain(facts: Facts, products: list[ZeroedResult]) -> tuple[Rows, Flo
         for maker in product.makers
         if 0 <= maker < len(mark_of) and mark_of[maker] >= 0
     }
-    marks = np.array(sorted(kept_of), dtype=np.int64)
-    rows, mark = repeating_below(facts, facts.trace.mask_of(marks))
-    share = np.array([kept_of[int(one)] for one in marks], dtype=np.float64)
-    return rows, share[np.searchsorted(marks, mark)]
+    return shares_below(facts, kept_of)
 
 
 def _suspect(facts: Facts, found: _Zeroed, rows: Rows, share: Float64s) -> Suspicion:

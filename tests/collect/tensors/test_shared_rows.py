@@ -9,24 +9,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from profkit.collect.tensors.recomputation import CallWatch
 from profkit.collect.tensors.shared_rows import row_prints
 from profkit.run.directory import SharedRows
+from tests.collect.tensors.watching import watched
 
 ROWS, WIDTH = 64, 256
 
 
 def shared(step: Callable[[], object]) -> tuple[SharedRows, ...]:
-    watch = CallWatch()
-    watch.begin()
-    try:
-        step()
-        watch.end_step()
-    finally:
-        watch.stop()
-    assert watch.found is not None
-    assert watch.found.rows is not None
-    return watch.found.rows
+    found = watched(step).rows
+    assert found is not None
+    return found
 
 
 @pytest.fixture

@@ -8,23 +8,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from profkit.collect.tensors.recomputation import CallWatch
 from profkit.run.directory import SparseFactor
+from tests.collect.tensors.watching import watched
 
 NODES, NEIGHBOURS = 400, 4
 
 
 def sparse(step: Callable[[], object]) -> tuple[SparseFactor, ...]:
-    watch = CallWatch()
-    watch.begin()
-    try:
-        step()
-        watch.end_step()
-    finally:
-        watch.stop()
-    assert watch.found is not None
-    assert watch.found.sparse is not None
-    return watch.found.sparse
+    found = watched(step).sparse
+    assert found is not None
+    return found
 
 
 def adjacency(neighbours: int = NEIGHBOURS) -> Tensor:

@@ -11,22 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from profkit.collect.tensors import unread as unread_results
-from profkit.collect.tensors.recomputation import CallWatch
 from profkit.run.directory import UnreadResult
+from tests.collect.tensors.watching import watched
 
 WIDTH = 8
 
 
 def unread(step: Callable[[], object]) -> tuple[UnreadResult, ...] | None:
-    watch = CallWatch()
-    watch.begin()
-    try:
-        step()
-        watch.end_step()
-    finally:
-        watch.stop()
-    assert watch.found is not None
-    return watch.found.unread
+    return watched(step).unread
 
 
 @pytest.fixture(autouse=True)

@@ -10,24 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from profkit.collect.tensors.recomputation import CallWatch
 from profkit.collect.tensors.zeroed import measure_zeros
 from profkit.run.directory import ZeroedResult
+from tests.collect.tensors.watching import watched
 
 ROWS, WIDTH = 40, 16
 
 
 def zeroed(step: Callable[[], object]) -> tuple[ZeroedResult, ...]:
-    watch = CallWatch()
-    watch.begin()
-    try:
-        step()
-        watch.end_step()
-    finally:
-        watch.stop()
-    assert watch.found is not None
-    assert watch.found.zeroed is not None
-    return watch.found.zeroed
+    found = watched(step).zeroed
+    assert found is not None
+    return found
 
 
 def few(*shape: int, every: int = 5) -> Tensor:
