@@ -62,6 +62,11 @@ _LEAST_RATE = 20e9
 GHz. Any processor with AVX2 reaches more in a large product."""
 _MOST_RATE = 224e9
 """The same for 16 floats in a register, two units that multiply and add, and 3.5 GHz: no thread is faster."""
+_LEAST_INTENSITY = 4.0
+"""Operations per byte: of less, as of a weight matrix times a vector, the memory sets the pace and not the arithmetic.
+A thread computes 20 to 224 GFLOP/s and streams about 5 to 20 GB/s, so that no processor balances below this."""
+_BY_MATRICES = frozenset(("addmm", "addmv", "baddbmm", "bmm", "linear", "matmul", "mm", "mv"))
+"""Products whose operations and bytes follow from two matrices: of these only the memory's rate can be missing."""
 _COSTLY_KIND = 0.1
 """Of the time of all products: what runs for so long is timed well enough to be a yardstick."""
 _TYPES = ("float32", "float64", "float16", "bfloat16")
@@ -131,7 +136,7 @@ def _why_no_rate(facts: Facts, doing: Doing) -> str:
         return "shapes were not recorded, so its rate is unknown"
     if rates_of(facts) is None and facts.device.present:
         return "the peak rates of this GPU are unknown"
-    if rates_of(facts) is None and doing.activity is Activity.OPERATORS:
+    if rates_of(facts) is None and (doing.activity is Activity.OPERATORS or base_name(doing.name) in _BY_MATRICES):
         return (
             "the rate of this machine's memory was not measured (`profkit doctor` does so once, for later recordings)"
         )
@@ -384,6 +389,8 @@ def _least_ns(facts: Facts, row: int, rates: Rates | None) -> float:
     )
     demand = demand_of(trace.name_of(row), dims, types, values)
     if rates is None or demand is None or not demand.operations or demand.type not in rates.products:
+        return np.nan
+    if math.isinf(rates.bandwidth) and demand.operations < _LEAST_INTENSITY * demand.bytes:
         return np.nan
     return demand.least_ns(rates, demand.type)
 

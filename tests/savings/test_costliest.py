@@ -146,3 +146,14 @@ def test_of_a_replayed_graph_its_kernels_tell_what_is_done(call: str, activity: 
     doing = costs(*events)[0].does[0]
     assert (doing.activity, doing.name) == (activity, name)
     assert doing.of_peak is None
+
+
+def test_without_measured_rates_a_matrix_times_a_vector_is_not_held_against_arithmetic():
+    """1 x 512 times 512 x 512 has half an operation per byte: the memory sets its pace, whose rate nobody measured.
+    A batch of 32 rows has 15 operations per byte."""
+    few, many = ([[rows, 512], [512, 512]] for rows in (1, 32))
+    (cost,) = costs(op("aten::mm", 0, 900, dims=few, **FLOATS), rates=None)[:1]
+    assert cost.does[0].of_peak is None
+    assert cost.unjudged.startswith("the rate of this machine's memory was not measured")
+    (cost,) = costs(op("aten::mm", 0, 900, dims=many, **FLOATS), rates=None)[:1]
+    assert cost.does[0].of_peak is not None

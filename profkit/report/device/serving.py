@@ -67,7 +67,7 @@ def _floor(one: EngineSteps) -> Iterator[str]:
     cache = f" and {format_bytes(one.cache_bytes)} of keys and values" if one.cache_bytes else ""
     reads = f"A pass has to read {format_bytes(one.weight_bytes)} of weights{cache}"
     if not one.floor_ns:
-        yield f"{reads}; how long that takes at least is unknown, as the rate of the memory is."
+        yield f"{reads}, at least for as long as the memory takes: its rate was not measured (`profkit doctor`)."
         return
     times = one.step_ns / one.floor_ns
     if times >= 1:  # else the shapes say more than the pass reads, as with experts or weights in a cache
