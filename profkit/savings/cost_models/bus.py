@@ -32,8 +32,11 @@ _LINKS = {
             "a40",
             "a100",
             "a6000",
+            "3060",
+            "3070",
             "3080",
             "3090",
+            "4070",
             "4080",
             "4090",
             "l4",
@@ -46,7 +49,10 @@ _LINKS = {
         ),
         _GEN4,
     ),
-    **dict.fromkeys(("h20", "h100", "h200", "b100", "b200", "5080", "5090", "mi300x", "mi325x", "mi355x"), _GEN5),
+    **dict.fromkeys(
+        ("h20", "h100", "h200", "b100", "b200", "5070", "5080", "5090", "mi300x", "mi325x", "mi355x"), _GEN5
+    ),
+    "4060": _GEN4 / 2,  # eight lanes (NVIDIA's specifications)
     "gh200": _NVLINK_C2C,
 }
 """By a word of the GPU's name."""

@@ -61,6 +61,15 @@ def _sheet(words: str, bandwidth: float, *rates: float | None) -> _Sheet:
     return _Sheet(words, bandwidth, *rates)  # type: ignore[arg-type]  # float64, float32, float16 are given
 
 
+def _gaming(words: str, bandwidth: float, cores: int, boost_ghz: float, has_float8: bool) -> _Sheet:
+    """A GeForce card by its cores and clock: two operations per core and cycle. TF32 is as fast as float32, half summed
+    in float32 twice as fast, and 8 bits four times (Ampere GA102, Ada and RTX Blackwell white papers, whose figures
+    for the 3090, 4090 and 5090 follow so, too); doubles: 1/64."""
+    float32 = 2 * cores * boost_ghz / 1e3
+    half = 2 * float32
+    return _sheet(words, bandwidth, float32 / 64, float32, float32, half, half, 4 * float32 if has_float8 else None)
+
+
 _SHEETS = (
     # NVIDIA Tesla V100 data sheet, January 2020 (also V100S).
     _sheet("v100 sxm2", 900, 7.8, 15.7, None, 125, None),
@@ -101,6 +110,26 @@ _SHEETS = (
     _sheet("rtx 4090", 1008, 1.29, 82.6, 82.6, 165.2, 165.2, 330.3),
     # NVIDIA RTX Blackwell GPU architecture white paper: with float32 accumulation; doubles: 1/64.
     _sheet("rtx 5090", 1792, 1.64, 104.8, 104.8, 209.5, 209.5, 419),
+    # NVIDIA's specifications of its GeForce cards: GB/s, cores and boost clock. An RTX 3060 is the one with 12 GB, an
+    # RTX 3080 the one with 10 GB, as the others of the same name are rare.
+    _gaming("rtx 3060", 360, 3584, 1.777, has_float8=False),
+    _gaming("rtx 3060 ti", 448, 4864, 1.665, has_float8=False),
+    _gaming("rtx 3070", 448, 5888, 1.725, has_float8=False),
+    _gaming("rtx 3070 ti", 608, 6144, 1.770, has_float8=False),
+    _gaming("rtx 3080", 760, 8704, 1.710, has_float8=False),
+    _gaming("rtx 3080 ti", 912, 10240, 1.665, has_float8=False),
+    _gaming("rtx 3090 ti", 1008, 10752, 1.860, has_float8=False),
+    _gaming("rtx 4060", 272, 3072, 2.460, has_float8=True),
+    _gaming("rtx 4060 ti", 288, 4352, 2.535, has_float8=True),
+    _gaming("rtx 4070", 504, 5888, 2.475, has_float8=True),
+    _gaming("rtx 4070 super", 504, 7168, 2.475, has_float8=True),
+    _gaming("rtx 4070 ti", 504, 7680, 2.610, has_float8=True),
+    _gaming("rtx 4070 ti super", 672, 8448, 2.610, has_float8=True),
+    _gaming("rtx 4080", 717, 9728, 2.505, has_float8=True),
+    _gaming("rtx 4080 super", 736, 10240, 2.550, has_float8=True),
+    _gaming("rtx 5070", 672, 6144, 2.512, has_float8=True),
+    _gaming("rtx 5070 ti", 896, 8960, 2.452, has_float8=True),
+    _gaming("rtx 5080", 960, 10752, 2.617, has_float8=True),
     # NVIDIA H100 data sheet, halved where it prints sparse rates; doubles on tensor cores. SXM boards name their HBM.
     _sheet("h100 hbm3", 3350, 67, 67, 494.5, 989.5, 989.5, 1979),
     _sheet("h100 sxm5", 3350, 67, 67, 494.5, 989.5, 989.5, 1979),

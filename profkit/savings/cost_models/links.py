@@ -31,7 +31,9 @@ _LINKS = (
 """GB/s in one direction, by words of the name (A800 and H800: the rates that export rules left)."""
 _BRIDGED = frozenset(("pcie", "nvl", "mig", "gh200", "gb200"))
 """Words of a name with other links than the board for eight of them."""
-_ONLY_BUS = frozenset(("t4", "a10", "a10g", "l4", "l40", "l40s", "4080", "4090", "5080", "5090"))
+_ONLY_BUS = frozenset(("t4", "a10", "a10g", "l4", "l40", "l40s")) | {
+    *("3060", "3070", "3080", "4060", "4070", "4080", "4090", "5070", "5080", "5090")
+}
 """Cards without any link but PCI Express."""
 _FAR_BELOW, _REACHED = 0.25, 0.75
 """Shares of a link's rate: what is told, and what collectives of 128 MB and more reach on eight cards. With 25 MB, as
