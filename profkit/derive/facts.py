@@ -24,6 +24,7 @@ from profkit.derive.operators.source_lines import Lines, find_lines
 from profkit.derive.operators.updates import Updates, find_updates
 from profkit.derive.steps.allocations import Memory, follow_memory
 from profkit.derive.steps.boundaries import UNDIVIDED, Steps, find_steps, take_whole
+from profkit.derive.steps.crowding import find_crowding
 from profkit.derive.steps.distortion import (
     ATTACHED,
     estimate_overhead,
@@ -33,7 +34,7 @@ from profkit.derive.steps.distortion import (
     timed_while_attached,
 )
 from profkit.derive.steps.matching import Repeats, allocated_bytes, copy_shapes, match_located, no_repeats
-from profkit.derive.timeline.intervals import union
+from profkit.derive.timeline.intervals import NOTHING, Intervals, union, unite
 from profkit.derive.timeline.nesting import BATCH
 from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
 from profkit.derive.timeline.tree import Tree, build_tree
@@ -264,6 +265,23 @@ class Facts:
         if most_ns == known.total_ns:
             return known
         return max(known, self.estimated_overhead.at_most(most_ns), key=lambda one: one.total_ns)
+
+    @_fact
+    def crowding(self) -> Intervals:
+        """When the recorded thread waited for a CPU in the measured steps. Nothing beside a device, which hides that,
+        and beside other ranks, for which a rank waits longer and shorter."""
+        if self.device.present or self.run.identity is not None:
+            return NOTHING
+        return find_crowding(self.trace, self.tree, self.steps, self.run, self.loading)
+
+    @_fact
+    def disturbance(self) -> Thinned:
+        """What is not the program's own of the host's time in the measured steps: what the recording added, and waits
+        for a CPU."""
+        added, crowding = self.overhead, self.crowding
+        if not crowding.total_ns or added.share < 1:
+            return added
+        return Thinned(unite(added.where, crowding), 1.0)
 
     @_fact
     def marks_added(self) -> Thinned:

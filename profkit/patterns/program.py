@@ -172,10 +172,10 @@ def _outermost_operators(facts: Facts) -> Int32s:
 
 
 def spent_ns(facts: Facts, rows: Rows) -> Int64s:
-    """How long each of the host events took, without what the recording added."""
+    """How long each of the host events took, without what disturbed it (`Facts.disturbance`)."""
     return length_ns(facts, facts.trace.events.start_ns[rows], facts.tree.end_ns[rows])
 
 
 def length_ns(facts: Facts, start_ns: Int64s, end_ns: Int64s) -> Int64s:
-    """How long these stretches of the host's time are, without what the recording added."""
-    return end_ns - start_ns - facts.overhead.covered_within(start_ns, end_ns)
+    """How long these stretches of the host's time are, without what disturbed them."""
+    return end_ns - start_ns - facts.disturbance.covered_within(start_ns, end_ns)

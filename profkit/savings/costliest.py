@@ -151,7 +151,7 @@ def _without(facts: Facts, divided: Divided, place: int) -> Edit:
     share = np.bincount(gaps.of[mine], gaps.share[mine], len(gaps.start_ns))
     touched = np.flatnonzero(share > 0)
     start_ns, end_ns = gaps.start_ns[touched], gaps.end_ns[touched]
-    length_ns = end_ns - start_ns - facts.overhead.covered_within(start_ns, end_ns)
+    length_ns = end_ns - start_ns - facts.disturbance.covered_within(start_ns, end_ns)
     kept_ns = ((1 - share[touched].clip(0, 1)) * length_ns).astype(np.int64)
     work = device.rows[device.place == place]
     waits = facts.waits.rows[facts.tree.under(facts.trace.mask_of(rows))[facts.waits.rows]]

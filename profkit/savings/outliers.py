@@ -35,6 +35,6 @@ def outliers_ns(facts: Facts, edit: Edit, removed: Intervals) -> int:
     counts = np.bincount(step[step >= 0], minlength=len(steps))[number]
     if not counts.size or counts.min() != counts.max():
         return 0
-    own = removed.minus(facts.overhead.where)
+    own = removed.minus(facts.disturbance.where)
     saved = own.covered_before(steps.end_ns[number]) - own.covered_before(steps.start_ns[number])
     return int((saved - MOST_TIMES_MEDIAN * median(saved)).clip(min=0).sum())

@@ -62,7 +62,7 @@ class Replay(Struct, frozen=True):
 
 
 def replay(facts: Facts, edit: Edit) -> Replay:
-    """Replay the measured steps without what the recording added to them, and then with ``edit`` applied too.
+    """Replay the measured steps without what disturbed them (`Facts.disturbance`), and then with ``edit`` applied too.
 
     Each edit is replayed once: a rule asks whether it is worth reporting, and the finding's price is the same answer.
     """
@@ -87,7 +87,7 @@ def _replay(facts: Facts, edit: Edit) -> Replay:
 
 
 def host_at_work_ns(facts: Facts) -> int:
-    """How long the host worked in the measured steps, without what the recording added and without its waits for the
+    """How long the host worked in the measured steps, without what disturbed it and without its waits for the
     device."""
     return max(0, _unedited(facts).working_ns)
 
@@ -144,7 +144,7 @@ def _run(facts: Facts, edit: Edit, removed: Intervals) -> _Lengths:
 @derived_once
 def _added(facts: Facts) -> Thinned:
     """What the recording added within the measured steps."""
-    added = facts.overhead
+    added = facts.disturbance
     inside = added.where.minus(_outside_measured(facts)).minus(_pauses(facts))
     return Thinned(inside.clipped_to(*facts.steps.window_ns), added.share)
 
@@ -199,7 +199,7 @@ def removed_host_time(facts: Facts, edit: Edit) -> Intervals:
     start = np.concatenate([start, edit.span_start_ns])
     end = np.concatenate([end, edit.span_end_ns])
     kept = np.concatenate([kept, edit.span_kept_ns])
-    added = facts.overhead  # the kept time is the program's own: it must not fall on what the recording added
+    added = facts.disturbance  # the kept time is the program's own: it must not fall on what disturbed it
     until = added.when_uncovered(start - added.covered_before(start) + kept)
     return union(np.minimum(np.where(kept > 0, until, start), end), end)
 

@@ -35,14 +35,17 @@ def predict_saving(facts: Facts, edit: Edit, size_bytes: int = 0) -> Saving:
 
 
 def _as_recorded(facts: Facts, edit: Edit) -> float:
-    """What the edit takes out of the recorded steps, as a share of these. The replayed share beside a device, whose
-    work a recording does not slow, and where no step was timed without one or the edit comes from such steps."""
+    """What the edit takes out of the recorded steps, as a share of these, both without waits for a CPU. The replayed
+    share beside a device, whose work a recording does not slow, and where no step was timed without one or the edit
+    comes from such steps."""
     if facts.device.present or edit.of_plain_steps or step_time(facts).source != "measured":
         return replay(facts, edit).fraction
     steps = facts.steps
     start_ns, end_ns = steps.start_ns[steps.measured], steps.end_ns[steps.measured]
-    taken_ns = removed_host_time(facts, edit).covered_within(start_ns, end_ns).sum()
-    return float(taken_ns) / max(int((end_ns - start_ns).sum() - steps.pause_ns[steps.measured].sum()), 1)
+    crowding = facts.crowding
+    taken_ns = removed_host_time(facts, edit).minus(crowding).covered_within(start_ns, end_ns).sum()
+    spent_ns = (end_ns - start_ns - crowding.covered_within(start_ns, end_ns)).sum()
+    return float(taken_ns) / max(int(spent_ns - steps.pause_ns[steps.measured].sum()), 1)
 
 
 def _with_a_faster_host(facts: Facts, edit: Edit, replayed: Replay) -> float:

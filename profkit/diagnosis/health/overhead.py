@@ -18,6 +18,19 @@ _NOTABLE_SPEEDUP, _NOTABLE_WITH_DEVICE = 1.25, 2.0
 recorded steps differ visibly from a clock's. Beside a device the clock's count, and they vary more."""
 _NOTABLE_WORK_SHARE = 0.05
 """Of the time. Steps of one program differ by as much."""
+_NOTABLE_CROWDING = 0.1
+"""Of the time, for which the steps would be shorter on a machine of their own."""
+
+
+def check_crowding(facts: Facts) -> str | None:
+    """The time that others had the CPUs, as far as it shows where."""
+    share = facts.crowding.total_ns / max(window_ns(facts), 1)
+    if share < _NOTABLE_CROWDING:
+        return None
+    return (
+        f"other work had the CPUs for at least {format_share(share)} of the recorded steps: prices leave it out, "
+        "the times of steps and of the table do not"
+    )
 
 
 def check_slowdown(facts: Facts) -> str | None:

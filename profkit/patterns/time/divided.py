@@ -90,7 +90,7 @@ def _together(one: _Parts, other: _Parts) -> _Parts:
 
 
 class Divided(Struct, frozen=True):
-    """The time of the measured steps, without what the recording added, in parts that do not overlap. A place below
+    """The time of the measured steps, without what disturbed them, in parts that do not overlap. A place below
     ``lines`` is the number of a call site. Others are codes of names, from ``lines`` on; `NONE` is unknown."""
 
     total_ns: float
@@ -122,7 +122,7 @@ def divide_steps(facts: Facts) -> Divided:
     on_device = _device_work(facts, whole.total_ns - idle.total_ns, place)
     gaps = _find_gaps(facts, idle, rows, place)
     taken_ns = float(host.time_ns.sum() + on_device.time_ns.sum() + gaps.time_ns.sum())
-    recorded_ns = whole.total_ns - float(facts.overhead.covered_within(idle.start_ns, idle.end_ns).sum())
+    recorded_ns = whole.total_ns - float(facts.disturbance.covered_within(idle.start_ns, idle.end_ns).sum())
     return Divided(max(taken_ns, recorded_ns, 1.0), _line_count(facts), host, on_device, gaps)
 
 
@@ -142,7 +142,7 @@ def _host_rows(facts: Facts) -> Rows:
 
 
 def _idle_ns(facts: Facts, idle: Intervals, start_ns: Int64s, end_ns: Int64s) -> Float64s:
-    """How much of each stretch of the host's time is the step's, without what the recording added."""
+    """How much of each stretch of the host's time is the step's, without what disturbed it."""
     if not facts.device.present:
         return length_ns(facts, start_ns, end_ns).clip(min=0).astype(np.float64)
     covered_ns = idle.covered_within(start_ns, end_ns)

@@ -33,6 +33,17 @@ def test_recorded_steps_notably_shorter_than_the_others_are_reported(reference_n
     assert [note.startswith(expected) for note in notes] == [True] * count
 
 
+@pytest.mark.parametrize(("long_us", "said"), [(121, True), (119, False)])
+def test_waits_for_a_cpu_of_a_tenth_of_the_steps_are_reported(long_us, said):
+    """One of five products took that much longer than 20 µs, all of which was a wait."""
+    lengths = [20, 20, 20, 20, 20 + long_us]
+    work = [op("aten::mm", 240 * at, length) for at, length in enumerate(lengths)]
+    facts = facts_of([step(0, 0, 1200), *work], run=Run(measured_step_crowded_ns=(1_000_000,)))
+    assert [note.startswith("other work had the CPUs for at least 10 %") for note in check_recording(facts)] == [
+        True
+    ] * said
+
+
 def overhead(name: str, start: float, duration: float) -> dict:
     return {"ph": "X", "cat": "overhead", "name": name, "pid": -1, "tid": 0, "ts": start, "dur": duration, "args": {}}
 

@@ -1,0 +1,90 @@
+"""When the recorded thread was ready to run, and other threads had the CPUs.
+
+The system counts how long, and profkit notes it of each measured step. Where in the step it was nobody tells. But the
+same stretch of the host's time, from the start or end of one operator to that of the next on the same shapes, takes
+about as long in each step and at each place. Whatever one took far beyond the usual is taken for such a wait. So a wait
+of 30 ms that fell into a small copy is not a copy of 30 ms.
+
+The recorded thread also waits for the others that share its operators, which had to wait as well and were not counted:
+no more is taken than was counted, times the threads. A loop that decodes beside other work took 103 to 186 ms a step,
+of which 68 to 130 were counted; 15 to 18 remain, and 18.6 are what a quiet machine takes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.derive.steps.boundaries import Steps
+from profkit.derive.timeline.intervals import NOTHING, Intervals, union
+from profkit.derive.timeline.tree import Tree
+from profkit.run.directory import Run
+from profkit.trace.events import Bools, Category, Float64s, Int64s, Rows, Trace
+from profkit.trace.statistics import distinct_rows
+
+_LEAST_SHARE = 0.05
+"""Of a step: steps of one program differ by as much without any cause."""
+_LEAST_ALIKE = 4
+"""Stretches of a kind: of fewer, what is usual is a guess."""
+_USUAL = 4
+"""The shortest quarter tells what is usual: waits only lengthen, and where a step waits for half of its time they reach
+more than half of the long stretches."""
+_TIMES_USUAL = 3.0
+"""Inputs of other lengths seldom change an operator by more (as in `profkit.savings.outliers`)."""
+
+
+def find_crowding(trace: Trace, tree: Tree, steps: Steps, run: Run, loading: Bools) -> Intervals:
+    """When the recorded thread waited for a CPU in the measured steps, as far as that shows; nothing if the system did
+    not count it. What runs in ``loading`` stays as it is: batches differ, and workers hand over several at a time."""
+    counted_ns = _counted_ns(steps, run)
+    if counted_ns is None or not counted_ns.any():
+        return NOTHING
+    in_step = np.isin(steps.index_of(trace.events.start_ns), np.flatnonzero(counted_ns > 0))
+    on_main = (trace.events.lane == steps.main_lane) & (tree.depth >= 0)
+    rows = np.flatnonzero(in_step & on_main & (trace.events.category != Category.PAUSE))
+    if not rows.size:
+        return NOTHING
+    start_ns, end_ns, kind = _stretches(trace, tree, rows)
+    step = steps.index_of(start_ns)
+    beyond_ns = np.where(step == steps.index_of(end_ns - 1), _beyond_usual(end_ns - start_ns, kind), 0.0)
+    rows = np.flatnonzero(loading)
+    loads_ns = union(trace.events.start_ns[rows], tree.end_ns[rows]).covered_within(start_ns, end_ns)
+    beyond_ns[(step < 0) | (loads_ns > 0)] = 0.0
+    found_ns = np.bincount(step.clip(min=0), beyond_ns, len(steps))
+    threads = max(1, run.host.torch_threads) if run.host is not None else 1
+    share = np.minimum(threads * counted_ns / np.maximum(found_ns, 1.0), 1.0)
+    taken_ns = (share[step.clip(min=0)] * beyond_ns).astype(np.int64)
+    return union(end_ns - taken_ns, end_ns)
+
+
+def _counted_ns(steps: Steps, run: Run) -> Float64s | None:
+    """By step, what the system counted; 0 where it is too little to tell."""
+    chosen = np.flatnonzero(~steps.located) if not steps.located.all() else np.arange(len(steps))
+    if len(chosen) != len(run.measured_step_crowded_ns):
+        return None
+    found = np.zeros(len(steps))
+    found[chosen] = np.array(run.measured_step_crowded_ns, dtype=np.float64).clip(min=0)
+    return np.where(steps.measured & (found >= _LEAST_SHARE * (steps.end_ns - steps.start_ns)), found, 0.0)
+
+
+def _stretches(trace: Trace, tree: Tree, rows: Rows) -> tuple[Int64s, Int64s, Int64s]:
+    """Starts and ends of the stretches between neighbouring edges of the events, and the number of their kind: the
+    events at both edges, by name and shapes, and whether they begin or end there."""
+    events, count = trace.events, len(rows)
+    times = np.concatenate([events.start_ns[rows], tree.end_ns[rows]])
+    _, event_kind = distinct_rows(events.name_code[rows], events.dims_code[rows])
+    is_start = np.arange(2 * count) < count
+    edge = 2 * np.concatenate([event_kind, event_kind]).astype(np.int64) + is_start
+    order = np.lexsort((is_start, times))
+    times, edge = times[order], edge[order]
+    _, kind = distinct_rows(edge[:-1], edge[1:])
+    return times[:-1], times[1:], kind.astype(np.int64)
+
+
+def _beyond_usual(length_ns: Int64s, kind: Int64s) -> Float64s:
+    """What each took beyond what is usual for its kind, 0 unless that is several times as long."""
+    order = np.lexsort((length_ns, kind))
+    count = np.bincount(kind)
+    first = np.cumsum(count) - count
+    usual_ns = length_ns[order][first + (count - 1) // _USUAL].astype(np.float64)[kind]
+    is_beyond = (count[kind] >= _LEAST_ALIKE) & (length_ns > _TIMES_USUAL * usual_ns)
+    return np.where(is_beyond, length_ns - usual_ns, 0.0)

@@ -1,0 +1,94 @@
+"""Waits for a CPU are taken out of what took far longer than it usually does, and no more than was counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from profkit.derive.facts import Facts
+from profkit.patterns.program import spent_ns
+from profkit.run.directory import Host, RankIdentity, Run
+from profkit.savings.edits import remove
+from profkit.savings.replay import replay
+from profkit.trace.events import Rows
+from tests.traces import annotation, facts_of, kernel, op, rows_named, runtime, step
+
+Json = dict[str, Any]
+LENGTH = 1000
+
+
+def facts_with(*counted_us: float, long_us: float = 410, threads: int = 1, **more: Any) -> Facts:
+    """Two steps of a millisecond, each with five products of 100 µs; the third of the first takes ``long_us``."""
+    events: list[Json] = []
+    for number in range(2):
+        at = float(LENGTH * number)
+        events.append(step(number, at, LENGTH))
+        for each in range(5):
+            took = long_us if (number, each) == (0, 2) else 100
+            events.append(op("aten::mm", at + 5, took, dims=[[8, 8], [8, 8]]))
+            at += took + 5
+    host = Host(2, threads, 0)
+    run = Run(measured_step_crowded_ns=tuple(int(1000 * us) for us in counted_us), host=host, **more)
+    return facts_of(events, run=run)
+
+
+def spent_us(facts: Facts) -> list[float]:
+    return (spent_ns(facts, rows_named_array(facts)) / 1000).tolist()
+
+
+def rows_named_array(facts: Facts) -> Rows:
+    return np.array(rows_named(facts.trace, "aten::mm"))
+
+
+@pytest.mark.parametrize(
+    ("counted_us", "threads", "left_us"),
+    [(400, 1, 100), (310, 1, 100), (200, 1, 210), (200, 2, 100), (49, 1, 410), (0, 1, 410)],
+)
+def test_what_is_beyond_the_usual_goes_as_far_as_it_was_counted(counted_us, threads, left_us):
+    """Below a twentieth of the step nothing is taken."""
+    facts = facts_with(counted_us, 0, threads=threads)
+    assert spent_us(facts) == pytest.approx([100, 100, left_us, *[100] * 7], abs=0.01)
+
+
+@pytest.mark.parametrize(("long_us", "left_us"), [(300, 300), (301, 100)])
+def test_up_to_three_times_the_usual_is_no_wait(long_us, left_us):
+    assert spent_us(facts_with(400, 0, long_us=long_us))[2] == pytest.approx(left_us, abs=0.01)
+
+
+def test_a_step_in_which_nothing_was_counted_keeps_its_times():
+    assert spent_us(facts_with(0, 900))[2] == pytest.approx(410)
+
+
+def test_a_count_of_other_steps_tells_nothing():
+    assert spent_us(facts_with(400))[2] == pytest.approx(410)
+    assert spent_us(facts_with(400, 0, 0))[2] == pytest.approx(410)
+
+
+def test_a_rank_waits_for_others_as_long_as_these_take():
+    facts = facts_with(400, 0, identity=RankIdentity(0, 2))
+    assert spent_us(facts)[2] == pytest.approx(410)
+
+
+def test_the_price_of_the_product_is_what_it_usually_takes():
+    """Of 2 ms 0.31 are a wait: ten products of 100 µs are 1 / 1.69 of the rest."""
+    facts = facts_with(400, 0)
+    rows = rows_named_array(facts)
+    assert replay(facts, remove(rows, rows[:0], 0.0)).fraction == pytest.approx(1000 / 1690, abs=1e-3)
+
+
+def test_batches_differ_by_themselves():
+    loads = [annotation("enumerate(DataLoader)#_Single.__next__", 300 * at + 1, 10 if at else 290) for at in range(5)]
+    steps = [step(0, 0, 1500), step(1, 1500, 1500)]
+    work = [op("aten::mm", 300 * at + 295, 4) for at in range(5)]
+    facts = facts_of([*steps, *loads, *work], run=Run(measured_step_crowded_ns=(900_000, 0)))
+    assert facts.crowding.total_ns == 0
+
+
+def test_beside_a_device_nothing_is_taken():
+    launched = [runtime("cudaLaunchKernel", 6, 1, correlation=1), kernel("mm", 10, 5, correlation=1)]
+    facts = facts_of(
+        [step(0, 0, 1000), op("aten::mm", 5, 400), *launched], run=Run(measured_step_crowded_ns=(400_000,))
+    )
+    assert facts.crowding.total_ns == 0
