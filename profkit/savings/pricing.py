@@ -148,13 +148,19 @@ def take_less(
 ) -> Edit:
     """`scale_operators` where they are given and return the share ``kept`` of the data: giving the memory of their
     results back to the system takes that share of its time, too."""
+    giving_back = give_back_less(facts, rows, kept, uncertainty)
+    return combine([scale_operators(facts, rows, kept, uncertainty, launch_kept), giving_back])
+
+
+def give_back_less(facts: Facts, rows: Rows, kept: Float64s | float, uncertainty: float) -> Edit:
+    """Giving back to the system what these operators allocate, whenever that is, takes the share ``kept`` of its
+    time."""
     share, freed = np.ones(len(facts.trace.events)), frees(facts)
     share[rows] = kept
     owner = facts.tree.nearest_ancestor(facts.trace.mask_of(rows), of=freed.allocated_by)
     mine, start_ns, end_ns = owner >= 0, freed.start_ns, freed.end_ns
     kept_ns = (share[owner] * length_ns(facts, start_ns, end_ns)).astype(np.int64)
-    giving_back = shrink_spans(start_ns[mine], end_ns[mine], kept_ns[mine], uncertainty)
-    return combine([scale_operators(facts, rows, kept, uncertainty, launch_kept), giving_back])
+    return shrink_spans(start_ns[mine], end_ns[mine], kept_ns[mine], uncertainty)
 
 
 def scale_operators(
