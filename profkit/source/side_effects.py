@@ -8,7 +8,7 @@ whose ``forward`` is read too, or a library's. Anything else may print, log, sav
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from profkit.source.harmless import BUILTINS, COLLECTING, HARMLESS
 from profkit.source.syntax import FUNCTIONS, last_name, name_called
@@ -32,11 +32,11 @@ _HOOKS = "register_forward_"
 
 
 class SideEffects:
-    """Judges the code of one file by what the file defines, imports and assigns. Functions and methods of the names
-    ``also`` count as harmless."""
+    """Judges the code of one file by what the file defines, imports and assigns. Calls of other files' functions that
+    ``is_allowed`` count as harmless."""
 
-    def __init__(self, tree: ast.Module, also: frozenset[str] = frozenset()) -> None:
-        self._also = also
+    def __init__(self, tree: ast.Module, is_allowed: Callable[[ast.Call], bool] = lambda _: False) -> None:
+        self._is_allowed = is_allowed
         nodes = list(ast.walk(tree))
         definitions = [node for node in nodes if isinstance(node, FUNCTIONS)]
         names = [node.name for node in definitions]
@@ -103,7 +103,7 @@ class SideEffects:
 
     def _is_harmless_call(self, call: ast.Call, own: set[str], depth: int) -> bool:
         name, full_name = name_called(call), self._full_name(call.func)
-        if name in self._also:
+        if name not in self._functions and name not in self._several and self._is_allowed(call):
             return True
         if any(keyword.arg == "out" for keyword in call.keywords) or name in self._several:
             return False

@@ -99,17 +99,21 @@ def test_the_table_is_needed_in_each_step_if(replacement):
 
 
 def test_a_logger_of_its_own_and_a_library_s():
-    assert logged_in() == [(7, 7), (13, 13), (14, 14)]
+    assert logged_in() == [(6, 6), (7, 7), (13, 13), (14, 14)]
 
 
 @pytest.mark.parametrize(
     ("replacement", "left"),
     [
         pytest.param(
-            ("        writer.add", "        if step % 10 == 0:\n            writer.add"), [7, 13], id="every tenth step"
+            ("        writer.add", "        if step % 10 == 0:\n            writer.add"),
+            [6, 7, 13],
+            id="every tenth step",
         ),
-        pytest.param(("writer.add_scalar(", "x = writer.add_scalar("), [7, 13], id="the result is used"),
-        pytest.param(("        self.file", "        self.count += 1\n        self.file"), [8, 15], id="it also counts"),
+        pytest.param(("writer.add_scalar(", "x = writer.add_scalar("), [6, 7, 13], id="the result is used"),
+        pytest.param(
+            ("        self.file", "        self.count += 1\n        self.file"), [6, 8, 15], id="it also counts"
+        ),
         pytest.param(
             ("        self.file", "        if tag % 5:\n            return\n        self.file"),
             [16],
@@ -124,3 +128,30 @@ def test_what_does_not_only_log(replacement, left):
 
 def test_what_comes_once_is_not_looked_at():
     assert logged(ast.parse("print('begin')\nwriter.add_text('a', 'b')\n")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        pytest.param(
+            "accuracy = (guess == truth).float().mean().item()\n    log.info(accuracy)", [3, 4], id="a number"
+        ),
+        pytest.param("a = guess.norm()\n    b = a.item()\n    print(b)", [3, 4, 5], id="a chain"),
+        pytest.param("a = guess.norm()\n    print(a)\n    guess.push(a)", [4], id="somebody else takes it"),
+        pytest.param("a = guess.norm()\n    a = truth.norm()\n    print(a)", [5], id="assigned twice"),
+        pytest.param("memory.write(guess.tolist())", [], id="a memory is no log"),
+        pytest.param("self.log_file.write(str(guess.tolist()))", [3], id="a file"),
+        pytest.param(
+            "figure, ax = plt.subplots()\n    ax.plot(truth.tolist())\n    figure.savefig('a')", [3, 4, 5], id="a plot"
+        ),
+    ],
+)
+def test_what_is_computed_for_a_log_belongs_to_it(text, lines):
+    program = f"from matplotlib import pyplot as plt\ndef step(guess, truth):\n    {text}\n"
+    assert [first for first, _ in logged(ast.parse(program))] == lines
+
+
+def test_a_function_of_the_file_is_judged_by_what_it_does():
+    text = "def log_metrics(x):\n    {}\ndef step(x):\n    log_metrics(x.tolist())\n"
+    assert [first for first, _ in logged(ast.parse(text.format("state.push(x)")))] == []
+    assert [first for first, _ in logged(ast.parse(text.format("print(x)")))] == [2, 4]
