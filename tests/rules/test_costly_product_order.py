@@ -30,7 +30,7 @@ def apply(weight: int = 0, batch: int = 64, rows: int = SQUARE, columns: int = S
     return "aten::linear", [[batch, columns], [rows, columns]], (X, weight)
 
 
-def recording(*calls: Call) -> Facts:
+def recording(*calls: Call, gaps: tuple[int, ...] = ()) -> Facts:
     """A located step and two measured ones of 1000 µs: each call takes 100 µs, and 10 µs pass until the next."""
     events: list[Json] = []
     for i in range(3):
@@ -42,7 +42,7 @@ def recording(*calls: Call) -> Facts:
             events.append(op(name, at, 100, dims=dims, concrete=[""] * len(dims)))
         if i == 0:
             events.append(mark(0, 5, 110 * len(calls)))
-    return facts_of(events, callsites=(SITE,), run=Run(flow=DataFlow(tuple(call[2] for call in calls))))
+    return facts_of(events, callsites=(SITE,), run=Run(flow=DataFlow(tuple(call[2] for call in calls), gaps=gaps)))
 
 
 def turned(at: float, shape: list[int], order: list[int]) -> Json:
@@ -128,6 +128,11 @@ def test_with_something_in_between_the_order_is_bound(between):
 def test_a_result_that_something_else_reads_has_to_be_made():
     reader: Call = ("aten::norm", [[SQUARE, SQUARE]], (0,))
     assert find(recording(merge(), apply(), reader)) == []
+
+
+@pytest.mark.parametrize(("gap", "count"), [(1, 0), (2, 1)])
+def test_what_was_not_followed_in_between_may_read_it(gap, count):
+    assert len(find(recording(merge(), apply(), ("aten::relu", [[4]], (X,)), gaps=(gap,)))) == count
 
 
 def test_a_bias_may_be_added_at_the_end_and_not_on_the_way():

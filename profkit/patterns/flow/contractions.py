@@ -238,16 +238,17 @@ class _Chain:
         self._turned = {maker for one in turning for maker in calls.takes(one)}
         self._sizes: list[int] = []
         self._factors: list[Labels] = []
-        self._rows: list[int] = []
+        self._numbers: list[int] = []
 
     def read(self, number: int) -> Contraction | None:
         last = self._products[number]
         stack, left, right = self._label(last.stacked), self._label(last.left), self._label(last.right)
         done = self._split(number, stack, left, right)
-        if not 3 <= len(self._factors) <= _MOST_FACTORS:
+        is_known = self._calls.located.is_known(min(self._numbers), number)
+        if not is_known or not 3 <= len(self._factors) <= _MOST_FACTORS:
             return None
         kept = Labels((stack, left, right))
-        rows = np.array(sorted(self._rows), dtype=np.int64)
+        rows = np.array(sorted(self._calls.row[one] for one in self._numbers), dtype=np.int64)
         return Contraction(tuple(self._factors), tuple(self._sizes), kept, done, rows, False)
 
     def _label(self, size: int) -> int:
@@ -255,7 +256,7 @@ class _Chain:
         return len(self._sizes) - 1
 
     def _split(self, number: int, stack: int, left: int, right: int) -> Order:
-        self._rows.append(self._calls.row[number])
+        self._numbers.append(number)
         product = self._products[number]
         along = self._label(product.along)
         sides = ((left, along), (along, right))
