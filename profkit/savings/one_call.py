@@ -13,16 +13,15 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.derive.facts import Facts, derived_once
-from profkit.derive.families import ELEMENTWISE, FUNCTIONS, operators_of
 from profkit.patterns.calls import Call, by_call
 from profkit.patterns.loops.accesses import MAX_GAP_NS
 from profkit.patterns.program import backward_of, length_ns, program_operators, spent_ns, works_under
 from profkit.savings.cost_models.roofline import product_of
 from profkit.savings.edits import Edit, combine, shrink_spans, shrink_work
 from profkit.savings.larger_batch import usual_ns
-from profkit.savings.pricing import memory_bytes_per_ns
+from profkit.savings.pricing import elementwise_ns, memory_bytes_per_ns
 from profkit.savings.roofline.launches import least_of_work, usual_of_work
-from profkit.trace.events import Category, Float64s, Int64s, Rows
+from profkit.trace.events import Category, Int64s, Rows
 from profkit.trace.statistics import among, distinct_rows
 
 _LEAST_RATE = 50e9
@@ -38,11 +37,6 @@ _ITEM_BYTES = 4
 _CACHE_BYTES = 2 << 20
 """Of what an operator would take in one call. Beyond it the tensors leave the second-level cache and get fresh pages:
 four calls of a convolution with batch norm, 590 kB each, took 5.3 ms with their backward pass, one call 7.8 ms."""
-_CACHE_TIMES_MEMORY = 3
-"""How much faster a core's caches move bytes than its memory: products of 65,000 numbers moved 85 GB/s, of 4 million
-23 to 33 (one thread, AMD EPYC, torch 2.13). A call took 1.2 µs, so beyond ten thousand numbers most is work."""
-_FUNCTION_NS = 0.5
-"""For one element: `exp` took 0.85 ns there."""
 _UNCERTAINTY = 0.3
 """Larger tensors may leave the cache, and more threads may share them."""
 
@@ -127,19 +121,10 @@ def _own_work_ns(facts: Facts) -> Int64s:
     best = float((operations / usual).max(initial=0.0)) * 1e9
     computing = operations / max(best, _LEAST_RATE) * 1e9
     reading = weights * _ITEM_BYTES / memory_bytes_per_ns(facts)
-    computing = np.maximum(computing, _elementwise_ns(facts, rows))
+    computing = np.maximum(computing, elementwise_ns(facts, rows))
     share = np.clip(np.maximum(computing, usual - call_ns - reading) / usual, 0, 1)
     own[rows] = (took * share).astype(np.int64)
     return own
-
-
-def _elementwise_ns(facts: Facts, rows: Rows) -> Float64s:
-    """What operators that work element by element do at least; 0 for all others."""
-    moved = facts.operators.input_bytes[rows] + facts.allocated_bytes[rows]
-    moving = moved / (_CACHE_TIMES_MEMORY * memory_bytes_per_ns(facts))
-    computing = operators_of(facts.trace, FUNCTIONS)[rows] * _FUNCTION_NS * facts.operators.elements[rows]
-    least: Float64s = np.where(operators_of(facts.trace, ELEMENTWISE)[rows], np.maximum(moving, computing), 0.0)
-    return least
 
 
 def _product(call: Call) -> tuple[float, float]:
