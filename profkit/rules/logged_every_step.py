@@ -21,8 +21,8 @@ Use instead
 
 How the saving is estimated
 Of the share of plain steps in which samples of the stacks meet these lines nine tenths go, as if every tenth step were
-logged. What of the log is needed only its readers know, so this is an opportunity. With a GPU that is the host's time,
-and there is no estimate.
+logged. Without samples the share is that of the recorded steps. What of the log is needed only its readers know, so
+this is an opportunity. With a GPU that is the host's time, and there is no estimate.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ Use instead
 
 How the saving is estimated
 The share of plain steps in which samples of the stacks meet the line takes an n-th of its time. If the text leaves n
-open, it is taken to be ten. With a GPU that is the host's time, and there is no estimate.
+open, it is taken to be ten. Without samples the share is that of the recorded steps. With a GPU that is the host's
+time, and there is no estimate.
 """
 
 from __future__ import annotations

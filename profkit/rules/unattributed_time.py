@@ -58,7 +58,7 @@ from profkit.patterns.time.advice import advice_on
 from profkit.patterns.time.hottest import Hot, lines_by_time
 from profkit.patterns.time.idling import HOST_OPERATORS, Around, idle_parts, place_around
 from profkit.patterns.time.line_prices import LinePrice, OutsideLine, line_prices, lines_outside, share_called_by
-from profkit.patterns.time.seldom_needed import lines_seldom_needed
+from profkit.patterns.time.seldom_needed import lines_seldom_needed, seldom_needed
 from profkit.rules.base import (
     HIGH_FROM,
     LOW_FROM,
@@ -214,11 +214,13 @@ def _is_seldom(facts: Facts, line: OutsideLine) -> bool:
 
 
 def _is_repeated_time(facts: Facts, share: float) -> bool:
-    """Whether little of this share of the step is left besides what `repeated-call` names."""
+    """Whether little of this share of the step is left besides what `repeated-call`, `logged-every-step` and
+    `rarely-read-result` name."""
     known = _repeated(facts)
     named = sum(found.price.share for found in known)
     if any(not found.is_sampled for found in known):  # a rough share
         return named >= share / 2
+    named += sum(found.price.share for found in seldom_needed(facts) if found.price.low >= LOW_FROM)
     return named > 0 and share - named < _LEAST_SHARE[facts.device.present]
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from profkit.findings.values import Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.rarely_read_result import rarely_read_result
-from profkit.run.directory import CallSite, Remark, Run
+from profkit.run.directory import CallSite, Remark, Run, StackSamples
 from profkit.source import remark_kinds as kinds
 from tests.traces import facts_of, kernel, mark, op, runtime, stacks_of, step
 
@@ -23,11 +23,11 @@ NUMBER = replace(OPEN, every=25)
 
 
 def find(
-    remark: Remark = OPEN, share: int = 40, ran: tuple[int, ...] = (0,), events: Any = (), **run: Any
+    remark: Remark = OPEN, share: int | None = 40, ran: tuple[int, ...] = (0,), events: Any = (), **run: Any
 ) -> list[Suspicion]:
     steps = [event for i in range(3) for event in (step(i, 2000 * i, 2000), op("aten::mm", 2000 * i, 1000))]
     marks = [mark(site, 1100 + 100 * number, 50) for number, site in enumerate(ran)]
-    stacks = stacks_of(SITES, {(0,): share, (2,): 100 - share})
+    stacks = StackSamples() if share is None else stacks_of(SITES, {(0,): share, (2,): 100 - share})
     known = {"torch": "2.13", "remarks": (remark,), **run}
     facts = facts_of([*steps, *marks, *events], run=Run(**known), callsites=SITES, stacks=stacks)
     return list(rarely_read_result.check(facts))
@@ -77,3 +77,11 @@ def test_missing_data():
     assert find(remarks=()) == []
     with pytest.raises(CannotLook):
         find(torch=None)
+
+
+def test_without_samples_the_recorded_steps_tell():
+    """The mark takes 50 µs of the 2 ms."""
+    (found,) = find(share=None)
+    assert found.evidence["share"] == pytest.approx(0.025, abs=1e-3)
+    assert found.edit is not None
+    assert found.edit.uncertainty > 0.4

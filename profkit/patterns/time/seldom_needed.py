@@ -5,16 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.patterns.loops.located import located_marks
 from profkit.patterns.places.events import call_sites
 from profkit.patterns.time.advice import advice_on
+from profkit.patterns.time.divided import divide_steps
 from profkit.patterns.time.line_prices import CallPrice, line_prices, price_of_lines
 from profkit.run.directory import CallSite, Remark
 from profkit.source import remark_kinds as kinds
 
+_MOSTLY = 0.8
+"""Of a line's marks: the rest is its calls from elsewhere."""
+_UNCERTAINTY = 0.4
+"""Without samples. Marks make the shortest lines look longest, and the gaps are divided by them."""
 _LEAST = 0.02
 """Of a step. Less is no reason to write anything less often."""
 
@@ -46,7 +52,7 @@ def _read_rarely(facts: Facts) -> Iterable[SeldomNeeded]:
         file = remark.site.file
         if remark.kind != kinds.RARELY_READ or (remark.every < 2 and (file, remark.used_at) in ran):
             continue
-        prices = price_of_lines(facts, _lines_of(remark))
+        prices = _price(facts, _lines_of(remark))
         if prices and not ran.isdisjoint(_lines_of(remark)):
             yield SeldomNeeded((remark.site,), _together(prices.values()), remark.every, remark.used_at)
 
@@ -58,7 +64,7 @@ def _only_logged(facts: Facts) -> Iterable[SeldomNeeded]:
     lines = frozenset(line for remark in remarks for line in _lines_of(remark))
     ran, own = _ran_in_located_step(facts), {price.site: price.callee for price in line_prices(facts)}
     by_function: dict[tuple[str, str], dict[CallSite, CallPrice]] = {}
-    for site, price in price_of_lines(facts, lines).items():
+    for site, price in _price(facts, lines).items():
         explained = advice_on(facts, site.file, site.line, own[site]) if own.get(site) else None
         if (site.file, site.line) in ran and explained is None:
             by_function.setdefault((site.file, site.function), {})[site] = price
@@ -66,6 +72,29 @@ def _only_logged(facts: Facts) -> Iterable[SeldomNeeded]:
         price = _together(prices.values())
         if price.share >= _LEAST:
             yield SeldomNeeded(tuple(sorted(prices, key=lambda site: -prices[site].share)), price)
+
+
+def _price(facts: Facts, lines: frozenset[tuple[str, int]]) -> dict[CallSite, CallPrice]:
+    """What each of the lines takes with all below it, where none of the others calls it: by samples, or else by the
+    measured steps, whose gaps the located step divides."""
+    return price_of_lines(facts, lines) or _price_as_recorded(facts, lines)
+
+
+def _price_as_recorded(facts: Facts, lines: frozenset[tuple[str, int]]) -> dict[CallSite, CallPrice]:
+    marks, site = located_marks(facts), facts.trace.events.site
+    mine = [code for code, known in enumerate(facts.callsites) if (known.file, known.line) in lines]
+    outermost = facts.tree.outermost(facts.trace.mask_of(marks[np.isin(site[marks], mine)]))
+    divided, count = divide_steps(facts), np.bincount(site[marks], minlength=len(facts.callsites))
+    place, ns = divided.by_place()
+    prices = {}
+    for code in np.unique(site[outermost]).tolist():
+        below = marks[facts.tree.under(outermost & (site == code))[marks] | (site[marks] == code)]
+        inside = np.bincount(site[below], minlength=len(count))
+        whole = np.flatnonzero((inside >= _MOSTLY * count) & (inside > 0))
+        share = min(float(ns[np.isin(place, whole)].sum()) / divided.total_ns, 1.0)
+        low, high = share * (1 - _UNCERTAINTY), min(share * (1 + _UNCERTAINTY), 1.0)
+        prices[facts.callsites[code]] = CallPrice(share, low, high)
+    return prices
 
 
 def _lines_of(remark: Remark) -> frozenset[tuple[str, int]]:
