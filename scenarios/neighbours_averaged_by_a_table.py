@@ -41,7 +41,7 @@ def pitfall(state: State) -> Iterator[Tensor]:
     for _, table in state.tables:
         state.optimizer.zero_grad()
         means = table @ state.features  # expect: mostly-zero-factor
-        loss = state.head(means).square().mean()
+        loss = state.head(means.relu()).square().mean()
         loss.backward()
         state.optimizer.step()
         yield loss.detach()
@@ -51,7 +51,7 @@ def fix(state: State) -> Iterator[Tensor]:
     for columns, _ in state.tables:
         state.optimizer.zero_grad()
         means = nn.functional.embedding_bag(columns, state.features, mode="mean")
-        loss = state.head(means).square().mean()
+        loss = state.head(means.relu()).square().mean()
         loss.backward()
         state.optimizer.step()
         yield loss.detach()
