@@ -193,8 +193,8 @@ def _of_chains(facts: Facts) -> Iterator[Contraction]:
     for number, product in products.items():
         if number not in inner and inner.intersection(product.makers):
             chain = _Chain(calls, products, inner)
-            if (found := chain.read(number)) is not None:
-                yield found
+            if (whole := chain.read(number)) is not None:
+                yield whole
 
 
 def _only_user(calls: FollowedCalls, number: int) -> int:
