@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from profkit.source.evaluations.rarely_used import blocks_of
+from profkit.source.evaluations.uses import Uses
 from profkit.source.side_effects import SideEffects
 from profkit.source.syntax import FUNCTIONS, LOOPS, last_name, name_called, only_names
 
@@ -37,25 +38,24 @@ def logged(tree: ast.Module) -> list[tuple[int, int]]:
     """The first and the last line of each such call or assignment in a loop or a function."""
     effects = SideEffects(tree, is_allowed=_writes)
     found: list[ast.stmt | ast.Call] = [call for call in _dropped(tree, False) if _only_writes(call, effects)]
-    inside = {id(node) for call in found for node in ast.walk(call)}
+    inside, uses = {id(node) for call in found for node in ast.walk(call)}, Uses()
     for scope, block in blocks_of(tree):
         for statement in reversed(block):  # what is computed of something follows it
-            if _is_for(statement, scope, inside, effects):
+            if _is_for(statement, scope, inside, uses) and effects.leaves_nothing([statement]):
                 found.append(statement)
                 inside |= {id(node) for node in ast.walk(statement)}
     return sorted({(one.lineno, one.end_lineno or one.lineno) for one in found})
 
 
-def _is_for(statement: ast.stmt, scope: ast.AST, inside: set[int], effects: SideEffects) -> bool:
+def _is_for(statement: ast.stmt, scope: ast.AST, inside: set[int], uses: Uses) -> bool:
     """Whether a statement computes something that is only used ``inside`` what only writes."""
     if not isinstance(statement, ast.Assign) or not any(isinstance(one, ast.Call) for one in ast.walk(statement.value)):
         return False
     names = only_names(statement.targets) or set()
-    uses = [node for node in ast.walk(scope) if isinstance(node, ast.Name) and node.id in names]
-    read = [node for node in uses if isinstance(node.ctx, ast.Load)]
-    assigned = sum(isinstance(node.ctx, ast.Store) for node in uses)
-    is_known = bool(read) and assigned == len(names) and all(id(node) in inside for node in read)
-    return is_known and effects.leaves_nothing([statement])
+    places = uses.of(scope, names)
+    read = [node for node in places if isinstance(node.ctx, ast.Load)]
+    assigned = sum(isinstance(node.ctx, ast.Store) for node in places)
+    return bool(read) and assigned == len(names) and all(id(node) in inside for node in read)
 
 
 def _writes(call: ast.Call) -> bool:

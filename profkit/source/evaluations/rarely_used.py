@@ -37,7 +37,7 @@ def rarely_used(tree: ast.Module) -> Iterator[RareUse]:
         for place, statement in enumerate(block):
             names = _evaluated(statement, scope, effects) - {"_"}
             if names and names.isdisjoint(shared):
-                use = find_use(scope, names, statement, block[place + 1 :])
+                use = _find_use(scope, names, statement, block[place + 1 :])
                 if use is not None:
                     yield use
 
@@ -67,11 +67,8 @@ def _is_evaluation(call: ast.Call, effects: SideEffects) -> bool:
     return is_guarded and effects.leaves_nothing(function.body)
 
 
-def find_use(
-    scope: ast.AST, names: set[str], statement: ast.stmt, behind: list[ast.stmt], may_be_any: bool = False
-) -> RareUse | None:
-    """Where the names are used, if all uses are under one such condition after the statement, or under any condition:
-    how often that holds the text does not say."""
+def _find_use(scope: ast.AST, names: set[str], statement: ast.stmt, behind: list[ast.stmt]) -> RareUse | None:
+    """Where the names are used, if all uses are under one such condition after the statement."""
     of_statement = {id(node) for node in ast.walk(statement)}
     uses = [
         node
@@ -80,7 +77,6 @@ def find_use(
     ]
     for after in behind:
         every = period_of(after.test) if isinstance(after, ast.If) else None
-        every = 0 if every is None and may_be_any else every
         if every is None or not isinstance(after, ast.If):
             continue
         inside = {id(node) for inner in after.body for node in ast.walk(inner)}
