@@ -45,6 +45,8 @@ _DECOMPOSITIONS = """
 
 ELEMENTWISE = frozenset((_ARITHMETIC + _FUNCTIONS + _ACTIVATIONS).split())
 """Each element of the result depends on the elements at its place; ``to`` if it changes the type."""
+FUNCTIONS = frozenset(_FUNCTIONS.split())
+"""Of those, the ones for whose result a processor computes a series: they take it longer than moving the elements."""
 MATRIX = frozenset(_PRODUCTS.split())
 """Matrix products and convolutions: their time is arithmetic, not memory."""
 DECOMPOSITION = frozenset(_DECOMPOSITIONS.split())

@@ -23,8 +23,8 @@ Use instead
         torch._foreach_lerp_(list(teacher.parameters()), list(student.parameters()), 1 - decay)
 
 How the saving is estimated
-All goes from the first operator of these lines to the last, with Python's time and the giving back of copies between.
-Of the loop one operator for each tensor stays.
+All goes from the first operator of these lines to the last, with Python's time between, and the giving back of copies
+whenever it comes. Of the loop one operator for each tensor stays.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ from profkit.patterns import Places, call_site, locations_of, program_operators,
 from profkit.patterns.loops.located import located_marks, marks_around
 from profkit.patterns.program import located_operators
 from profkit.rules.base import MEDIUM_FROM, CallSite, Facts, Kind, Need, Suspicion, Suspicions, rule
-from profkit.savings import Edit, shrink_spans
+from profkit.savings import Edit, combine, shrink_spans
+from profkit.savings.pricing import give_back_less
 from profkit.source.statements import effect_of, names_in
 from profkit.source.syntax import closing_brackets, name_called, parse_statements
 from profkit.trace import Bools, Int64s, distinct_rows
@@ -152,7 +153,8 @@ def _read(statements: list[ast.stmt]) -> set[str]:
 
 
 def _without_copies(facts: Facts, found: _Average) -> Edit:
-    """The copying lines vanish, with what Python does around them; of the loop one operator a tensor stays."""
+    """The copying lines vanish, with what Python does around them and the memory that they take; of the loop one
+    operator a tensor stays."""
     rows = program_operators(facts)
     mine = np.isin(facts.lines.site[rows], [found.line, *found.copying])
     ends = np.flatnonzero((np.diff(facts.step_of(rows)) != 0) | (np.diff(mine) != 0)) + 1
@@ -162,7 +164,8 @@ def _without_copies(facts: Facts, found: _Average) -> Edit:
     )
     kept = np.array([spent_ns(facts, run[adding[run]]).sum() for run in runs], dtype=np.int64)
     start, end = facts.trace.events.start_ns[[run[0] for run in runs]], facts.tree.end_ns[[run[-1] for run in runs]]
-    return shrink_spans(start, end, kept, _UNCERTAINTY)
+    spans = shrink_spans(start, end, kept, _UNCERTAINTY)
+    return combine([spans, give_back_less(facts, rows[mine], 0.0, _UNCERTAINTY)])
 
 
 def _spent(facts: Facts, line: int) -> int:

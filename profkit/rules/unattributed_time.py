@@ -57,7 +57,8 @@ from profkit.patterns.repeated_calls import SameAgain, same_again
 from profkit.patterns.time.advice import advice_on
 from profkit.patterns.time.hottest import Hot, lines_by_time
 from profkit.patterns.time.idling import HOST_OPERATORS, Around, idle_parts, place_around
-from profkit.patterns.time.line_prices import LinePrice, OutsideLine, line_prices, lines_outside
+from profkit.patterns.time.line_prices import LinePrice, OutsideLine, line_prices, lines_outside, share_called_by
+from profkit.patterns.time.seldom_needed import lines_seldom_needed, seldom_needed
 from profkit.rules.base import (
     HIGH_FROM,
     LOW_FROM,
@@ -109,6 +110,8 @@ _FIX = (
     "See what happens there. Prepare what is the same in every step once, before the loop, and let NumPy or "
     "PyTorch do what Python does element by element. Move reading and parsing into a DataLoader's workers."
 )
+_MOSTLY = 0.8
+"""Of a line's time: the rest is its calls from elsewhere."""
 _MUCH = 0.2
 """Of the step, for medium severity. A line with less may do what the program is for, and a part of it may stay."""
 _NOTABLY_MORE = 0.05
@@ -193,7 +196,7 @@ def _sampled_lines(facts: Facts, share: float) -> tuple[OutsideLine, ...]:
         if (site := call_site(facts, code)) is not None
     }
     lines = [line for line in lines_outside(facts) if (line.price.site.file, line.price.site.line) not in updating]
-    lines = [line for line in lines if not _is_repeated(facts, line.price.site)]
+    lines = [line for line in lines if not _is_repeated(facts, line.price.site) and not _is_seldom(facts, line)]
     return tuple(line for line in lines[:_MOST_LINES] if line.outside >= _NOTABLE_SHARE * share or line is lines[0])
 
 
@@ -205,12 +208,19 @@ def _is_repeated(facts: Facts, site: CallSite) -> bool:
     )
 
 
+def _is_seldom(facts: Facts, line: OutsideLine) -> bool:
+    """Whether most of the line's time belongs to what `logged-every-step` or `rarely-read-result` names."""
+    return share_called_by(facts, line.price.site, lines_seldom_needed(facts)) >= _MOSTLY
+
+
 def _is_repeated_time(facts: Facts, share: float) -> bool:
-    """Whether little of this share of the step is left besides what `repeated-call` names."""
+    """Whether little of this share of the step is left besides what `repeated-call`, `logged-every-step` and
+    `rarely-read-result` name."""
     known = _repeated(facts)
     named = sum(found.price.share for found in known)
     if any(not found.is_sampled for found in known):  # a rough share
         return named >= share / 2
+    named += sum(found.price.share for found in seldom_needed(facts) if found.price.low >= LOW_FROM)
     return named > 0 and share - named < _LEAST_SHARE[facts.device.present]
 
 

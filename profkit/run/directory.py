@@ -298,11 +298,12 @@ class SharedRows(Struct, frozen=True):
 
 class SparseFactor(Struct, frozen=True):
     """A product, by the number of its event in the located step, with a factor of this ``shape`` of which the share
-    ``zero`` of the numbers are zeros."""
+    ``zero`` of the numbers are zeros. It ``was_sparse`` if `to_dense` made it in the same step."""
 
     call: int
     shape: tuple[int, ...]
     zero: float
+    was_sparse: bool = False
 
 
 class Recomputation(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 The host: dispatch goes, and Python between the operators, as long as it is short. The rest of an operator's time is its
 work, but for the weights of a product: of few rows, most of its time is reading them, and one call reads them once.
+What works element by element does at least as much as its bytes or its functions take a core.
 With a device the host only launches, so all of its time is the price of a call; a kernel below half of its roofline
 does not fill the device, and takes as long for more rows until it would reach that half (the model of
 `profkit.savings.larger_batch`).
@@ -18,7 +19,7 @@ from profkit.patterns.program import backward_of, length_ns, program_operators, 
 from profkit.savings.cost_models.roofline import product_of
 from profkit.savings.edits import Edit, combine, shrink_spans, shrink_work
 from profkit.savings.larger_batch import usual_ns
-from profkit.savings.pricing import memory_bytes_per_ns
+from profkit.savings.pricing import elementwise_ns, memory_bytes_per_ns
 from profkit.savings.roofline.launches import least_of_work, usual_of_work
 from profkit.trace.events import Category, Int64s, Rows
 from profkit.trace.statistics import among, distinct_rows
@@ -120,6 +121,7 @@ def _own_work_ns(facts: Facts) -> Int64s:
     best = float((operations / usual).max(initial=0.0)) * 1e9
     computing = operations / max(best, _LEAST_RATE) * 1e9
     reading = weights * _ITEM_BYTES / memory_bytes_per_ns(facts)
+    computing = np.maximum(computing, elementwise_ns(facts, rows))
     share = np.clip(np.maximum(computing, usual - call_ns - reading) / usual, 0, 1)
     own[rows] = (took * share).astype(np.int64)
     return own

@@ -1,8 +1,9 @@
 """What the program's source says and a recording of a few steps cannot show, by its syntax tree.
 
 Settings that are changed, DataLoaders that are made, objects that come to refer to each other, data that may become
-float64, hooks, evaluations that run with autograd on or whose results are rarely used, and calls that take long for
-what they do. Much happens once an epoch, long after the recorded steps. Nothing is said unless the text proves it.
+float64, hooks, evaluations that run with autograd on or whose results are rarely used, calls that only log, and calls
+that take long for what they do. Much happens once an epoch, long after the recorded steps. Nothing is said unless the
+text proves it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from profkit.source import remark_kinds as kinds
 from profkit.source.code import module_names, source_line
 from profkit.source.costly_lines import costly_lines
 from profkit.source.doubles import double_makers
-from profkit.source.evaluations.rarely_used import rarely_used
+from profkit.source.evaluations.logged import logged
+from profkit.source.evaluations.rarely_read import rarely_read
+from profkit.source.evaluations.rarely_used import RareUse, rarely_used
 from profkit.source.evaluations.with_grad import evaluations_with_grad
 from profkit.source.index import SourceFile, parsed_file
 from profkit.source.models.layers import biased_layers
@@ -45,10 +48,12 @@ def review_sources(paths: Iterable[str]) -> tuple[Remark, ...]:
     files = [file for path in paths if (file := parsed_file(path)) is not None]
     with_grad = [Remark(kinds.EVALUATION_WITH_GRAD, _site(file, line)) for file, line in evaluations_with_grad(files)]
     rare = [
-        Remark(kinds.RARELY_USED, _site(file, use.line), use.until, use.used_at, use.every)
+        Remark(kind, _site(file, use.line), use.until, use.used_at, use.every)
+        for kind, find in _RARE.items()
         for file in files
-        for use in rarely_used(file.tree)
+        for use in find(file.tree)
     ]
+    to_a_log = [Remark(kinds.LOGGED, _site(file, line), until) for file in files for line, until in logged(file.tree)]
     closing = [Remark(kinds.CYCLE_CLOSED, _site(file, line)) for file, line in cycle_closers(files)]
     layers = [
         Remark(kinds.BIASED_LAYER_MADE, _site(file, layer.made), used_at=layer.called)
@@ -75,7 +80,7 @@ def review_sources(paths: Iterable[str]) -> tuple[Remark, ...]:
     others = (
         [Remark(kind, _site(file, line)) for file in files for line in find(file)] for kind, find in _FINDERS.items()
     )
-    found = (with_grad, closing, *others, rare, layers, hooks, random, costly)
+    found = (with_grad, closing, *others, rare, to_a_log, layers, hooks, random, costly)
     return tuple(remark for remarks in found for remark in remarks[:_MOST_REMARKS])
 
 
@@ -84,6 +89,10 @@ def _calls_of(name: str) -> Callable[[SourceFile], list[int]]:
     return lambda file: sorted(call.lineno for call in calls_named(file.tree, name))
 
 
+_RARE: Mapping[str, Callable[[ast.Module], Iterable[RareUse]]] = {
+    kinds.RARELY_USED: rarely_used,
+    kinds.RARELY_READ: rarely_read,
+}
 _FINDERS: Mapping[str, Callable[[SourceFile], Iterable[int]]] = {
     kinds.THREADS_SET: _calls_of("set_num_threads"),
     kinds.LOADER_MADE: _calls_of("DataLoader"),

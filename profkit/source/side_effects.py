@@ -8,7 +8,7 @@ whose ``forward`` is read too, or a library's. Anything else may print, log, sav
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from profkit.source.harmless import BUILTINS, COLLECTING, HARMLESS
 from profkit.source.syntax import FUNCTIONS, last_name, name_called
@@ -18,8 +18,10 @@ _SUSPENDS = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.
 _DEEPEST = 4
 _SETS_MODE = frozenset(("eval", "train"))
 _COMPUTING = ("torch.", "numpy.")
-_PURE_MODULES = ("math.", "sklearn.metrics.")
-"""Modules in which each function only computes."""
+_PURE_MODULES = ("copy.", "json.dumps", "math.", "sklearn.metrics.")
+"""Modules in which each function only computes, and functions of others."""
+_NEW_ARRAYS = frozenset(("array", "empty", "full", "ones", "zeros"))
+"""What they return belongs to who called them."""
 _CLOCKS = frozenset(("time.time", "time.perf_counter", "time.monotonic"))
 _LIBRARIES = frozenset(("torch", "numpy", "torchvision", "torch_geometric", "transformers", "timm"))
 """Their models and losses leave nothing behind in evaluation mode."""
@@ -30,9 +32,11 @@ _HOOKS = "register_forward_"
 
 
 class SideEffects:
-    """Judges the code of one file by what the file defines, imports and assigns."""
+    """Judges the code of one file by what the file defines, imports and assigns. Calls of other files' functions that
+    ``is_allowed`` count as harmless."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, tree: ast.Module, is_allowed: Callable[[ast.Call], bool] = lambda _: False) -> None:
+        self._is_allowed = is_allowed
         nodes = list(ast.walk(tree))
         definitions = [node for node in nodes if isinstance(node, FUNCTIONS)]
         names = [node.name for node in definitions]
@@ -56,6 +60,10 @@ class SideEffects:
         )
         return self._functions.get(name_called(call)) if is_own else None
 
+    def function_named(self, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        """The only function or method of the file with this name."""
+        return self._functions.get(name)
+
     def models_may_keep_what_they_get(self) -> bool:
         """Whether calling a model of the file, or a metric that it imports, may leave something behind."""
         accumulates = any(name.partition(".")[0] in _ACCUMULATE for name in self._imported.values())
@@ -70,20 +78,33 @@ class SideEffects:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.List | ast.Dict | ast.Set | ast.Constant)
             for target in node.targets
             if isinstance(target, ast.Name)
-        }
+        } | self._new_arrays(nodes)
         return depth <= _DEEPEST and all(self._is_harmless(node, own, depth) for node in nodes)
+
+    def _new_arrays(self, nodes: list[ast.AST]) -> set[str]:
+        """The names that only stand for arrays which these statements make."""
+        made, others = set[str](), set[str]()
+        for node in nodes:
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+                full_name = self._full_name(node.value.func) if isinstance(node.value, ast.Call) else ""
+                is_new = full_name.startswith(_COMPUTING) and full_name.rpartition(".")[2] in _NEW_ARRAYS
+                (made if is_new else others).add(node.targets[0].id)
+        return made - others
 
     def _is_harmless(self, node: ast.AST, own: set[str], depth: int) -> bool:
         if isinstance(node, (*_INNER, *_SUSPENDS)):
             return False
         if isinstance(node, ast.Attribute | ast.Subscript):
-            return isinstance(node.ctx, ast.Load)
+            return isinstance(node.ctx, ast.Load) or (isinstance(node, ast.Subscript) and _is_of(node, own))
         if isinstance(node, ast.AugAssign):
-            return isinstance(node.target, ast.Name) and node.target.id in own
+            target = node.target
+            return (isinstance(target, ast.Name) and target.id in own) or _is_of(target, own)
         return not isinstance(node, ast.Call) or self._is_harmless_call(node, own, depth)
 
     def _is_harmless_call(self, call: ast.Call, own: set[str], depth: int) -> bool:
         name, full_name = name_called(call), self._full_name(call.func)
+        if name not in self._functions and name not in self._several and self._is_allowed(call):
+            return True
         if any(keyword.arg == "out" for keyword in call.keywords) or name in self._several:
             return False
         if full_name:
@@ -135,6 +156,11 @@ class SideEffects:
     def _makes_models(self, call: ast.Call) -> bool:
         library = self._full_name(call.func).partition(".")[0]
         return library in _LIBRARIES or getattr(call.func, "id", "") in self._classes
+
+
+def _is_of(node: ast.expr, own: set[str]) -> bool:
+    """``table[i, j]`` of a name that is one's own."""
+    return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in own
 
 
 def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:

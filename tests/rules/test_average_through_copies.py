@@ -11,7 +11,7 @@ from profkit.rules.average_through_copies import average_through_copies
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.run.directory import CallSite
 from profkit.savings.simulate import predict_saving
-from tests.traces import facts_of, mark, op, step
+from tests.traces import facts_of, mark, memory, op, step
 
 Json = dict[str, Any]
 UPDATE = CallSite("train.py", 4, "main", "teacher.follow(student)")
@@ -29,9 +29,11 @@ def recording(
     tensors: int = 8,
     adds: str = "aten::add",
     trains: bool = False,
+    gives_back: bool = False,
 ) -> Facts:
     """A located step and two measured ones of 400 µs: a copy of so many tensors, 6 µs each, then rounds that scale and
-    add, 4 µs each. It may train the weights in between."""
+    add, 4 µs each. It may train the weights in between, and give a copy's memory back 33 µs after the last sum, in 50
+    µs."""
     events: list[Json] = []
     for i in range(3):
         at = 400.0 * i
@@ -44,7 +46,15 @@ def recording(
             start = at + 110 + 20 * turn
             events += [mark(2, start - 1, 18)] if i == 0 else []
             events += [op("aten::mul", start, 4), op(adds, start + 8, 4)]
+        if gives_back:
+            events += [memory(at + 6, 1 << 20, 4096 + i), memory(at + 295, -(1 << 20), 4096 + i)]
+            events.append(op("aten::relu", at + 345, 5))
     return facts_of(events, callsites=(UPDATE, copying, averaging))
+
+
+def test_giving_a_copy_back_goes_too_whenever_it_comes():
+    facts = recording(gives_back=True)
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx((257 - 32 + 50) / 400, abs=0.01)
 
 
 def test_the_copies_go_and_one_operator_a_tensor_stays():

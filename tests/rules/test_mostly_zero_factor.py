@@ -71,3 +71,25 @@ def test_if_nothing_was_looked_at_it_says_so(missing):
 def test_without_operators_the_rule_does_not_look():
     facts = facts_of([step(0, 0, 100), kernel("gemm", 10, 40)])
     assert Need.OPERATORS in missing_needs(facts, mostly_zero_factor.needs)
+
+
+@pytest.mark.parametrize("shape", [[1000, 2000], [2000, 2000]])
+def test_what_makes_the_factor_of_a_sparse_tensor_goes_too(shape):
+    """10 µs for `to_dense`, on another line; of a tensor of another shape it stays."""
+    lines = (*SITES, CallSite("graph.py", 3, "forward", "mask = self.edges.to_dense()"))
+    events: list[dict[str, Any]] = []
+    for number in range(4):
+        at = 100 * number
+        making = op("aten::to_dense", at + 1, 6, dims=[shape, [], []])
+        events += [step(number, at, 100), making, op("aten::mm", at + 10, 60), op("aten::relu", at + 75, 20)]
+        if not number:
+            marks = [mark(1, at, 8), mark(0, at + 8, 64), annotation(f"{CALL_MARK}0", at + 9, 62)]
+            events += marks
+    product = SparseFactor(0, (1000, 2000), 0.9975, was_sparse=True)
+    facts = facts_of(events, run=Run(recomputation=known(product)), callsites=lines)
+    (found,) = find(facts)
+    is_known = shape == [1000, 2000]
+    assert found.message.endswith("It is sparse before the step makes it dense.") == is_known
+    assert found.fix.startswith("Leave it sparse") == is_known
+    assert [place.line for place in found.places.all()] == ([5, 3] if is_known else [5])
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.6 if is_known else 0.54, abs=0.015)

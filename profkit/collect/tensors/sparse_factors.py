@@ -3,7 +3,8 @@
 A factor is read when the program asks for the product: some rows of it, where they lie, so that no operator runs. Those
 on a device are not looked at. Not kept: factors with gradients, which a sparse product would need too; rows with at
 most one number each, as one-hot vectors have: those pick rows, and need no product at all; and results of activations,
-whose numbers are computed before one knows which are zeros.
+whose numbers are computed before one knows which are zeros. A factor that `to_dense` has made was sparse before, so
+less of it has to be zeros, and its rows may be one-hot: nobody has to find another form for it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ _ACTIVATES = frozenset(("hardshrink", "relu", "relu6", "rrelu", "softshrink", "t
 """By their names without underscores, which forms that write in place have, and PyTorch's inner ones."""
 _LEAST_ZERO = 0.98
 """Of the numbers. A sparse product takes some twenty times as long for each number that it does multiply."""
+_LEAST_ZERO_OF_SPARSE = 0.95
+"""Above that, twenty times as long for each number is more than a dense product takes."""
 _LEAST_NUMBERS = 1 << 16
 """A factor with fewer is multiplied in microseconds."""
+_MAKES_DENSE = "to_dense"
 _ROWS, _MOST_READ = 64, 1 << 21
 """Rows of a factor that are read, and numbers in all: a million takes a millisecond or two."""
 
@@ -37,11 +41,14 @@ class FactorWatch:
     def __init__(self) -> None:
         self.found: list[SparseFactor] = []
         self._activated: set[Memory] = set()
+        self._was_sparse: set[Memory] = set()
         self._read = 0
 
     def note_results(self, name: str, memories: Iterable[Memory]) -> None:
         if name.strip("_") in _ACTIVATES:
             self._activated.update(memories)
+        elif name == _MAKES_DENSE:
+            self._was_sparse.update(memories)
 
     def note(self, call: int, name: str, given: Sequence[tuple[Memory, Tensor]]) -> None:
         """``given`` are the tensors of the call with this number."""
@@ -49,12 +56,13 @@ class FactorWatch:
             return
         factors = given[:1] if name == "linear" else given[:2]
         for memory, factor in factors:
-            zero = None if memory in self._activated else self._share_of_zeros(factor)
-            if zero is not None and zero >= _LEAST_ZERO:
-                self.found.append(SparseFactor(call, tuple(factor.shape), zero))
+            was_sparse = memory in self._was_sparse
+            zero = None if memory in self._activated else self._share_of_zeros(factor, was_sparse)
+            if zero is not None and zero >= (_LEAST_ZERO_OF_SPARSE if was_sparse else _LEAST_ZERO):
+                self.found.append(SparseFactor(call, tuple(factor.shape), zero, was_sparse))
                 return
 
-    def _share_of_zeros(self, factor: Tensor) -> float | None:
+    def _share_of_zeros(self, factor: Tensor, was_sparse: bool) -> float | None:
         is_dense = TensorBase.dim(factor) == 2 and factor.dtype.is_floating_point and factor.device.type == "cpu"
         if not is_dense or factor.requires_grad or TensorBase.numel(factor) < _LEAST_NUMBERS:
             return None
@@ -66,7 +74,8 @@ class FactorWatch:
             return None
         self._read += rows.size
         used = (rows & rows.dtype.type(np.iinfo(rows.dtype).max >> 1)) != 0  # the sign of a zero does not count
-        return None if (used.sum(axis=1) <= 1).all() else float(1 - used.mean())
+        picks_rows = bool((used.sum(axis=1) <= 1).all())
+        return None if picks_rows and not was_sparse else float(1 - used.mean())
 
 
 def _places(count: int) -> NDArray[np.int64]:

@@ -10,22 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts, derived_once
-from profkit.derive.families import VIEW, base_name, operators_of
-from profkit.patterns.calls import Call, distinct_calls
-from profkit.patterns.flow.data_flow import LocatedFlow, calls_around, located_flow
-from profkit.patterns.program import located_operators
+from profkit.derive.facts import Facts
+from profkit.derive.families import base_name
+from profkit.patterns.calls import Call
+from profkit.patterns.flow.followed import FollowedCalls, followed_calls
 from profkit.patterns.shapes import parse_numbers
-from profkit.trace.events import Rows
 
 Shape = tuple[int, ...]
 
 GATHERS = frozenset(("embedding", "gather", "index", "index_select", "repeat", "repeat_interleave", "take_along_dim"))
 """What makes rows of those of its first tensor."""
-_EXPANDS = frozenset(("broadcast_to", "expand", "expand_as"))
 _COPIES = frozenset(("clone", "contiguous", "flatten", "reshape"))
 SUMS = frozenset(("add", "neg", "rsub", "sub"))
 _SCALES = frozenset(("div", "mul"))
@@ -70,21 +66,6 @@ class CopiedRows(Struct, frozen=True):
         return sum(rows * features for rows, features in self.sources) / (self.rows * self.features)
 
 
-class _Calls(Struct, frozen=True):
-    """The operators of the flow's calls, by the call's number, and the rows of these. ``expanded`` says how many
-    elements a maker's memory showed before it was expanded to so many; ``users`` are the calls that take what a maker
-    made, but for views."""
-
-    located: LocatedFlow
-    operator: dict[int, Call]
-    row: dict[int, int]
-    expanded: dict[tuple[int, int], int]
-    users: dict[int, set[int]]
-
-    def takes(self, number: int) -> tuple[int, ...]:
-        return self.located.flow.takes[number]
-
-
 class _Layer(Struct, frozen=True):
     """Which tensor a layer takes, its shape, its features, and how many results each row has."""
 
@@ -127,7 +108,7 @@ class _Way:
 
 def copied_rows(facts: Facts) -> Iterator[CopiedRows]:
     """The layers of the located step, in order of time."""
-    calls, found = _calls(facts), list[tuple[int, _Layer, _Way]]()
+    calls, found = followed_calls(facts), list[tuple[int, _Layer, _Way]]()
     if calls is None:
         return
     for number, call in calls.operator.items():
@@ -142,7 +123,7 @@ def copied_rows(facts: Facts) -> Iterator[CopiedRows]:
         yield _found(calls, number, layer, way, layers)
 
 
-def _found(calls: _Calls, number: int, layer: _Layer, way: _Way, layers: set[int]) -> CopiedRows:
+def _found(calls: FollowedCalls, number: int, layer: _Layer, way: _Way, layers: set[int]) -> CopiedRows:
     row, known = calls.row, way.calls | layers
     return CopiedRows(
         row=row[number],
@@ -165,44 +146,6 @@ def _broadcasts(call: Call) -> bool:
     return base_name(call.name) in ("repeat", "repeat_interleave") and 1 in call.shapes[0]
 
 
-@derived_once
-def _calls(facts: Facts) -> _Calls | None:
-    located = located_flow(facts)
-    if located is None or not facts.operators.has_shapes:
-        return None
-    rows = located_operators(facts)
-    number = calls_around(facts, located, rows)
-    rows, number = _last_of_each(facts, rows[number >= 0], number[number >= 0])
-    known, kind = distinct_calls(facts, rows)
-    operator = {one: known[which] for one, which in zip(number.tolist(), kind.tolist(), strict=True)}
-    expanded: dict[tuple[int, int], int] = {}
-    users: dict[int, set[int]] = {}
-    for one, call in operator.items():
-        for maker in located.flow.takes[one] if base_name(call.name) not in VIEW else ():
-            users.setdefault(maker, set()).add(one)
-        if base_name(call.name) in _EXPANDS and call.shapes and located.flow.takes[one]:
-            key = located.flow.takes[one][0], _expanded_size(call)
-            expanded[key] = min(math.prod(call.shapes[0]), expanded.get(key, key[1]))
-    return _Calls(located, operator, dict(zip(number.tolist(), rows.tolist(), strict=True)), expanded, users)
-
-
-def _last_of_each(facts: Facts, rows: Rows, number: Rows) -> tuple[Rows, Rows]:
-    """One operator of each call: the last that moves data, or the last. `x[i]` is a view and an index."""
-    is_view = operators_of(facts.trace, VIEW)[rows]
-    order = np.lexsort((rows, ~is_view, number))
-    last = np.append(np.diff(number[order]) != 0, True)[: len(order)]
-    return rows[order[last]], number[order[last]]
-
-
-def _expanded_size(call: Call) -> int:
-    """The elements of what `expand` returns; 0 if that is not known."""
-    if base_name(call.name) == "expand_as":
-        return math.prod(call.shapes[1]) if len(call.shapes) > 1 else 0
-    sizes, given = parse_numbers(call.argument(1)), tuple(call.shapes[0])
-    padded = (1,) * (len(sizes) - len(given)) + given
-    return math.prod(have if want < 0 else want for want, have in zip(sizes, padded, strict=False)) if sizes else 0
-
-
 def _layer(call: Call) -> _Layer | None:
     name, shapes = base_name(call.name), [tuple(shape) for shape in call.shapes]
     place = 1 if name == "addmm" else 0
@@ -221,7 +164,7 @@ def _layer(call: Call) -> _Layer | None:
     return None
 
 
-def _go_back(calls: _Calls, maker: int, shape: Shape, features: int, way: _Way, part: int, depth: int) -> None:
+def _go_back(calls: FollowedCalls, maker: int, shape: Shape, features: int, way: _Way, part: int, depth: int) -> None:
     """Note where the rows of a tensor of this shape come from. ``part`` numbers what stands side by side: one layer for
     each would do, however often the part takes the same rows."""
     size = math.prod(shape)
@@ -246,7 +189,7 @@ def _go_back(calls: _Calls, maker: int, shape: Shape, features: int, way: _Way, 
         way.sources[part, maker, size, features] = size // features, features
 
 
-def _inputs(calls: _Calls, maker: int, features: int, way: _Way) -> list[_Input]:
+def _inputs(calls: FollowedCalls, maker: int, features: int, way: _Way) -> list[_Input]:
     """What a call makes its rows of, if a layer could come before it; else nothing."""
     call = calls.operator.get(maker)
     makers = calls.takes(maker) if call is not None else ()

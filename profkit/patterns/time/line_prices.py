@@ -132,6 +132,34 @@ def price_of_calls(facts: Facts, lines: Collection[tuple[str, int]], function: C
     return CallPrice(share, low, high) if count >= _LEAST_SAMPLES or low >= _SURELY else None
 
 
+def price_of_lines(facts: Facts, lines: Collection[tuple[str, int]]) -> dict[CallSite, CallPrice]:
+    """What each of these ``lines``, by file and number, takes with all that it calls, where none of the others calls
+    it. Empty if there are too few samples."""
+    sampled = _Sampled.of(facts, MAIN)
+    count = sampled.total_ns / sampled.period_ns
+    spent = Counter[CallSite]()
+    for stack in sampled.stacks if count >= _FEWEST_SAMPLES else ():
+        sites = (sampled.sites[number] for number in stack.lines)
+        outermost = next((site for site in sites if (site.file, site.line) in lines), None)
+        if outermost is not None:
+            spent[outermost] += stack.time_ns
+    shares = {site: min(ns / sampled.total_ns, 1.0) for site, ns in spent.items()}
+    prices = {site: CallPrice(share, *_interval(share, count / _PER_SAMPLE)) for site, share in shares.items()}
+    return {site: price for site, price in prices.items() if count >= _LEAST_SAMPLES or price.low >= _SURELY}
+
+
+def share_called_by(facts: Facts, site: CallSite, lines: frozenset[tuple[str, int]]) -> float:
+    """Of what the line of this ``site`` takes itself, the share that it takes where one of these ``lines`` calls it or
+    is the line."""
+    sampled, whole_ns, ns = _Sampled.of(facts, MAIN), 0, 0
+    for stack in sampled.stacks:
+        if sampled.sites[stack.lines[-1]] == site:
+            whole_ns += stack.time_ns
+            above = ((known.file, known.line) for known in (sampled.sites[number] for number in stack.lines))
+            ns += stack.time_ns * (not lines.isdisjoint(above))
+    return ns / max(whole_ns, 1)
+
+
 def _calls(
     stack: SampledStack, sites: tuple[CallSite, ...], lines: Collection[tuple[str, int]], function: CallSite
 ) -> bool:

@@ -33,7 +33,7 @@ def rarely_used(tree: ast.Module) -> Iterator[RareUse]:
     if effects.models_may_keep_what_they_get():
         return
     shared = {name for node in ast.walk(tree) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
-    for scope, block in _blocks(tree):
+    for scope, block in blocks_of(tree):
         for place, statement in enumerate(block):
             names = _evaluated(statement, scope, effects) - {"_"}
             if names and names.isdisjoint(shared):
@@ -76,7 +76,7 @@ def _find_use(scope: ast.AST, names: set[str], statement: ast.stmt, behind: list
         if isinstance(node, ast.Name) and node.id in names and id(node) not in of_statement
     ]
     for after in behind:
-        every = _period(after.test) if isinstance(after, ast.If) else None
+        every = period_of(after.test) if isinstance(after, ast.If) else None
         if every is None or not isinstance(after, ast.If):
             continue
         inside = {id(node) for inner in after.body for node in ast.walk(inner)}
@@ -85,11 +85,11 @@ def _find_use(scope: ast.AST, names: set[str], statement: ast.stmt, behind: list
     return None
 
 
-def _period(test: ast.expr) -> int | None:
+def period_of(test: ast.expr) -> int | None:
     """The ``n`` of a condition that holds at most at every n-th step, 0 if it is not a number; None for any other
     condition."""
     if isinstance(test, ast.BoolOp):
-        periods = [_period(one) for one in test.values]
+        periods = [period_of(one) for one in test.values]
         known = [one for one in periods if one is not None]
         if not known:
             return None
@@ -117,13 +117,13 @@ def _is_one_step(node: ast.expr) -> bool:
     return isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq)
 
 
-def _blocks(scope: ast.AST, node: ast.AST | None = None) -> Iterator[tuple[ast.AST, list[ast.stmt]]]:
+def blocks_of(scope: ast.AST, node: ast.AST | None = None) -> Iterator[tuple[ast.AST, list[ast.stmt]]]:
     """The bodies of loops and functions, each with the function or module that it is in."""
     for child in ast.iter_child_nodes(node or scope):
         is_function = isinstance(child, FUNCTIONS)
         if isinstance(child, (ast.For, ast.While, *FUNCTIONS)):
             yield child if is_function else scope, child.body
-        yield from _blocks(child) if is_function else _blocks(scope, child)
+        yield from blocks_of(child) if is_function else blocks_of(scope, child)
 
 
 def _evaluates(scope: ast.AST) -> bool:

@@ -82,3 +82,17 @@ def test_a_pattern_of_rows_does_not_hide_the_full_ones(features):
     mixed[::2, :4] = 1
     mixed[1::2] = 1
     assert sparse(lambda: mixed @ torch.ones(1024, 8)) == ()
+
+
+@pytest.mark.parametrize(("neighbours", "count"), [(1, 1), (20, 1), (21, 0)])
+def test_of_a_sparse_tensor_made_dense_95_percent_and_single_numbers_do(features, neighbours, count):
+    mask = adjacency(neighbours).to_sparse()
+    found = sparse(lambda: mask.to_dense() @ features)
+    assert len(found) == count
+    assert all(one.was_sparse for one in found)
+
+
+def test_a_mask_that_was_dense_all_along_was_not_sparse(features):
+    mask, other = adjacency(), adjacency().to_sparse()
+    found = sparse(lambda: (mask @ features, other.to_dense()))
+    assert [one.was_sparse for one in found] == [False]
