@@ -29,7 +29,7 @@ def check_crowding(facts: Facts) -> str | None:
         return None
     return (
         f"other work had the CPUs for at least {format_share(share)} of the recorded steps: prices leave it out, "
-        "the times of steps and of the table do not"
+        "times do not"
     )
 
 
