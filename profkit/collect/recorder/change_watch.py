@@ -54,6 +54,7 @@ class ChangeWatch:
         self._choice = SignalChoice()
         self._changes = Changes(count_crowded_ns, partial(rss_bytes_of, Process()))
         self._signals: StepSignals | None = None
+        self._earlier: StepSignals | None = None
         self._only_counts = False
         self._found: Change | None = None
         self._passed = 1
@@ -69,11 +70,12 @@ class ChangeWatch:
         self._signals.install()
 
     def count_on(self) -> None:
-        """After the window: count the steps again, and look for no further change."""
+        """After the window: count the steps again, those of the same optimizer or data, and look for no further
+        change."""
         if self._signals is None:
             self._only_counts = True
             self._changes.begin_again()
-            self.install()
+            self.install(earlier=self._earlier)
 
     def count_by(self, signal: str | None, earlier: StepSignals | None = None) -> None:
         """After a recording whose steps ended by this ``signal``: count those that follow. A hook on each call of a
@@ -123,6 +125,7 @@ class ChangeWatch:
             self._passed = 1
         change, self._found = self._found or self._note(boundary.time_ns), None
         if change is not None and not self._only_counts:
+            self._earlier = self._signals
             self.remove()
             self._on_change(change, boundary.signal)
 
@@ -178,7 +181,8 @@ class ChangeWatch:
 
     def _give_up(self, error: BaseException) -> None:
         self.remove()
-        say(f"not looking for changes: {describe(error)}")
+        left = "counting the run's steps" if self._only_counts else "looking for changes"
+        say(f"no longer {left}: {describe(error)}")
 
 
 def plan_of_window(plan: Plan, change: Change, signal: str) -> Plan:

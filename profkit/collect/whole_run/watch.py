@@ -14,16 +14,20 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import ClassVar
 
+from msgspec.structs import replace
+
+from profkit.collect.machine.page_faults import count_run_ns
 from profkit.collect.program.clocks import time
-from profkit.collect.program.frames import line_of, walk_up
+from profkit.collect.program.frames import line_of
 from profkit.collect.whole_run.blocking import Blocking
 from profkit.collect.whole_run.collections import Collections
 from profkit.collect.whole_run.columns import Columns
 from profkit.collect.whole_run.devices import Devices, read_choice
-from profkit.collect.whole_run.library_frames import ON_ITS_OWN, activity_of, combine
+from profkit.collect.whole_run.library_frames import ON_ITS_OWN, activity_of, combine, is_base
 from profkit.collect.whole_run.live import Live
 from profkit.collect.whole_run.memory import MemoryCurve
 from profkit.collect.whole_run.step_times import StepTimes
+from profkit.collect.whole_run.waiting import running_for
 from profkit.core.errors import ProfkitError
 from profkit.run.directory import ACCOUNT_FILE, CallSite, save
 from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
@@ -41,9 +45,9 @@ _MOST_PLACES = 8
 _MOST_STACKS = 4096
 """Of further ones only the outermost line is kept; of those that come after twice as many, no line."""
 _MOST_CODES = 20_000
-_SAVED_AFTER_S, _SAVED_AGAIN, _MOST_UNSAVED_NS = 2.0, 1.5, 60_000_000_000
-"""The file is written after this long, and again each time the run has got half as long again, or after a minute: a
-program that is killed loses no more of its account. Writing half a megabyte takes some 10 ms."""
+_SAVED_AFTER_NS, _SAVING_SHARE, _MOST_UNSAVED_NS = 2_000_000_000, 1 / 2000, 60_000_000_000
+"""The file is written every two seconds, which a program that is killed loses, or so seldom that writing takes this
+share of the time: some 2 ms for a usual account, 10 ms for half a megabyte. No more than a minute is lost."""
 
 _STARTED = 19
 """The field ``starttime`` of ``/proc/self/stat``, counted from the one after the name (``proc(5)``). psutil would tell,
@@ -90,7 +94,8 @@ class RunWatch:
         self._where, self._is_whole, self._interval_s = where, is_whole, interval_s
         self._live, self._activity = live, StackActivity.OTHER
         self._files, self._process = UserFiles(roots), os.getpid()
-        self._thread = threading.main_thread().ident or 0
+        self._thread = self._working = threading.main_thread().ident or 0
+        self._native = os.getpid()
         self._known: dict[CodeType, tuple[StackActivity | None, bool]] = {}
         self._stacks: dict[_Stack, _Seen] = {}
         self._columns, self._last = Columns(), -1
@@ -99,7 +104,8 @@ class RunWatch:
         self._memory, self._devices, self._blocking = MemoryCurve(), Devices(), Blocking(os.getpid())
         self._begun_ns, self._origin_ns = time.time_ns(), time.monotonic_ns()
         self._looked_ns, self._cpu_ns = 0, self._read_cpu_ns()
-        self._due_ns = int(_SAVED_AFTER_S * 1e9)
+        self._due_ns = _SAVED_AFTER_NS
+        self._places: dict[_Line, Place] = {}
         self._collections = Collections(self._thread)
         self._stopping, self._looking = _thread.allocate_lock(), _thread.allocate_lock()
         self._is_over = False
@@ -173,9 +179,11 @@ class RunWatch:
         self._devices.look(self._looked_ns)
         self._show()
         if self._looked_ns >= self._due_ns:
-            self._due_ns = min(int(self._looked_ns * _SAVED_AGAIN), self._looked_ns + _MOST_UNSAVED_NS)
+            begun_ns = time.monotonic_ns()
             with suppress(OSError, ProfkitError):
                 self._save()
+            pause_ns = int((time.monotonic_ns() - begun_ns) / _SAVING_SHARE)
+            self._due_ns = self._looked_ns + min(max(pause_ns, _SAVED_AFTER_NS), _MOST_UNSAVED_NS)
 
     def _show(self, *, is_over: bool = False) -> None:
         if self._live is not None:
@@ -183,7 +191,9 @@ class RunWatch:
             self._live.look(self._looked_ns, activity, self._memory.latest, self._devices.taken)
 
     def _look(self) -> None:
-        stack = self._read(sys._current_frames().get(self._thread))
+        running = running_for(self._thread, sys._current_frames())
+        stack = self._read(running.frames)
+        self._follow(running.thread)
         now_ns, cpu_ns = time.monotonic_ns() - self._origin_ns, self._read_cpu_ns()
         if stack[0] is StackActivity.OTHER:
             stack = self._blocking.read() or stack[0], stack[1]
@@ -223,11 +233,24 @@ class RunWatch:
             self._stacks[stack] = _Seen(len(self._stacks))
         return self._stacks[stack]
 
-    def _read(self, frame: FrameType | None) -> _Stack:
-        """What the stack shows, and the program's lines on it, the caller first. No frame outlives this call."""
+    def _follow(self, thread: int) -> None:
+        """The main thread waits for this one from here on, or for none. What the CPU did for it since the last look is
+        not known."""
+        if thread == self._working:
+            return
+        known = threading._active.get(thread)  # type: ignore[attr-defined]  # not by its lock, which the program may hold
+        self._working, self._native = thread, getattr(known, "native_id", None) or 0
+        self._blocking = Blocking(self._native)
+        self._cpu_ns = self._read_cpu_ns()
+
+    def _read(self, frames: Iterable[FrameType]) -> _Stack:
+        """What the stack shows, innermost first, and the program's lines on it, the caller first. No frame outlives
+        this call."""
         seen: list[StackActivity | _Line] = []
-        for caller in walk_up(frame):
-            activity, is_user = self._judge(caller.f_code)
+        for caller in frames:
+            if (known := self._judge(caller.f_code)) is None:
+                break
+            activity, is_user = known
             if activity is StackActivity.PROFKIT and seen:
                 continue  # profkit wraps what the program calls: only at the end of a stack is the time its own
             if activity is not None:
@@ -236,18 +259,22 @@ class RunWatch:
                 seen.append((caller.f_code, line_of(caller)))
         return _summarise(reversed(seen))
 
-    def _judge(self, code: CodeType) -> tuple[StackActivity | None, bool]:
-        if (known := self._known.get(code)) is None:
+    def _judge(self, code: CodeType) -> tuple[StackActivity | None, bool] | None:
+        """What the function does, and whether it is the program's; None for the one below the program."""
+        if code not in self._known:
             if len(self._known) >= _MOST_CODES:
                 self._known.clear()
             is_user = self._files[code.co_filename]
-            known = self._known[code] = None if is_user else activity_of(code), is_user
-        return known
+            self._known[code] = None if is_base(code) else (None if is_user else activity_of(code), is_user)
+        return self._known[code]
 
     def _read_cpu_ns(self) -> int:
-        """The CPU time of the watched thread; 0 always where the system does not say."""
+        """The CPU time of the thread that works; 0 always where the system does not say. A clock of a thread that may
+        have ended must not be asked for: glibc reads freed memory then."""
         with suppress(AttributeError, OSError):
-            return int(time.clock_gettime_ns(time.pthread_getcpuclockid(self._thread)))
+            if self._working == self._thread:
+                return int(time.clock_gettime_ns(time.pthread_getcpuclockid(self._thread)))
+            return count_run_ns(self._native) or 0
         return 0
 
     def _save(self) -> None:
@@ -264,7 +291,7 @@ class RunWatch:
             started_ns=_started_ns() if self._is_whole else 0,
             begun_ns=self._begun_ns,
             until_ns=self._begun_ns + self._looked_ns,
-            places=tuple(_place(*line, self._entries.get(line, 0)) for line in lines),
+            places=tuple(self._place(line) for line in lines),
             stacks=tuple(stacks),
             column_ns=self._columns.column_ns,
             columns=self._columns.taken(),
@@ -278,6 +305,12 @@ class RunWatch:
         forget_source_files()
         forget_surroundings()
         return account
+
+    def _place(self, line: _Line) -> Place:
+        """Files are parsed for new lines alone: that takes longer than all else in writing the account."""
+        if line not in self._places:
+            self._places[line] = _read_place(*line)
+        return replace(self._places[line], entries=self._entries.get(line, 0))
 
 
 def _summarise(stack: Iterable[StackActivity | _Line]) -> _Stack:
@@ -294,11 +327,11 @@ def _summarise(stack: Iterable[StackActivity | _Line]) -> _Stack:
     return shown, tuple(known if len(known) <= _MOST_PLACES else [*known[: _MOST_PLACES - 1], known[-1]])
 
 
-def _place(code: CodeType, line: int, entries: int) -> Place:
+def _read_place(code: CodeType, line: int) -> Place:
     file = source_file(code)
     around = surroundings_of(file, line)
     site = CallSite(file, line, function_name(code), source_line(file, line))
-    return Place(site, around.loop, around.evaluates, around.trains, around.without_gradients, entries)
+    return Place(site, around.loop, around.evaluates, around.trains, around.without_gradients)
 
 
 def _started_ns() -> int:

@@ -45,6 +45,13 @@ def code_of(name: str, file: str):
         ("<frozen importlib._bootstrap>", "_call_with_frames_removed", None),
         (watch.__file__, "finish", StackActivity.PROFKIT),
         (watch.__file__.replace("whole_run/watch", "launch/script"), "main", None),
+        (watch.__file__.replace("whole_run/watch", "boundaries/optimizer_steps"), "_after_step", None),
+        (watch.__file__.replace("whole_run/watch", "program/living"), "living", StackActivity.PROFKIT),
+        (watch.__file__.replace("whole_run/watch", "recorder/archive"), "save", StackActivity.PROFKIT),
+        ("/x/lib/python3.11/asyncio/streams.py", "drain", StackActivity.NETWORK),
+        ("/x/lib/python3.11/asyncio/selector_events.py", "sock_sendall", StackActivity.NETWORK),
+        ("/x/lib/python3.11/asyncio/selector_events.py", "_process_events", None),
+        ("/x/lib/python3.11/asyncio/subprocess.py", "communicate", StackActivity.CHILD),
         ("/home/me/train.py", "save", None),
     ],
 )
@@ -88,6 +95,8 @@ MAIN, TRAIN, MODEL = ((code_of(name, "/me/train.py"), line) for name, line in ((
         ([MAIN, StackActivity.COMPILING, StackActivity.IMPORTING], (StackActivity.COMPILING, (MAIN,))),
         ([MAIN, StackActivity.UPDATE, StackActivity.PROFKIT], (StackActivity.PROFKIT, (MAIN,))),
         ([StackActivity.NETWORK], (StackActivity.NETWORK, ())),
+        ([MAIN, StackActivity.CHILD, StackActivity.NETWORK], (StackActivity.CHILD, (MAIN,))),
+        ([MAIN, StackActivity.NETWORK, StackActivity.CHILD], (StackActivity.NETWORK, (MAIN,))),
         ([], (StackActivity.OTHER, ())),
         (
             [(MAIN[0], line) for line in range(12)],
