@@ -26,6 +26,7 @@ _TURN, _UNTIL = ("_run_once", "asyncio/base_events.py"), ("run_until_complete", 
 _RUNNER = ("run", "asyncio/runners.py")
 """Functions by their names and the ends of their files, as they are since Python 3.10, the last since 3.11. A loop that
 is written in C, such as uvloop's, has no frame: the runner's is the innermost then."""
+_WAITS = frozenset(function[0] for function in (_JOIN, _SHUTDOWN, _RESULT, _TURN, _RUNNER))
 _POLLS = frozenset(("select", "_poll"))
 """Functions above a loop's turn while nothing happens, on all systems."""
 _AWAITED = {
@@ -46,11 +47,24 @@ class Running(NamedTuple):
 def running_for(thread: int, innermost: Mapping[int, FrameType]) -> Running:
     """What this thread does or waits for, given each thread's innermost frame."""
     outer: Iterator[FrameType] = iter(())
+    frame = innermost.get(thread)
+    if not _may_wait(frame):
+        return Running(walk_up(frame), thread)
     waiting = {thread}
     while (wait := _joined(innermost.get(thread), innermost)) is not None and wait[1] not in waiting:
         outer, thread = chain(walk_up(wait[0]), outer), wait[1]
         waiting.add(thread)
     return Running(chain(_with_awaited(innermost.get(thread)), outer), thread)
+
+
+def _may_wait(frame: FrameType | None) -> bool:
+    """A quick look: most threads do not wait, and each look costs the program time."""
+    left = _DEPTH
+    while frame is not None and left:
+        if frame.f_code.co_name in _WAITS:
+            return True
+        frame, left = frame.f_back, left - 1
+    return False
 
 
 def _joined(frame: FrameType | None, innermost: Mapping[int, FrameType]) -> tuple[FrameType, int] | None:

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import ClassVar
@@ -36,10 +35,14 @@ from profkit.source.index import forget_source_files
 from profkit.source.surroundings import forget_surroundings, surroundings_of
 from profkit.source.user_code import UserFiles
 
-_INTERVAL_S = 0.05
-"""A look takes 10 to 40 µs and holds Python's lock: less than a thousandth of the time at this interval."""
-_EARLY, _EARLY_NS = 0.2, 20_000_000_000
-"""The first looks come at this share of the interval, for this long: a short program would have too few of them."""
+_INTERVAL_S = 0.1
+"""A look takes 100 µs, as its code is out of the caches by then: a thousandth of the time at this interval."""
+_EARLY, _SHARE = 0.1, 1 / 500
+"""The first looks come at this share of the interval, and later ones once this share of the run has passed, up to the
+interval: a short program would have too few of them."""
+_GOLDEN, _LEAST, _VARIES = 0.6180339887, 0.75, 0.5
+"""A pause is between three and five quarters of that. A fixed one would meet a program with a beat always at the same
+place; multiples of the golden ratio, less their whole part, fill the range evenly (Weyl's sequence)."""
 _MOST_PLACES = 8
 """The program's lines kept of a stack, from the outermost on; the innermost one always is."""
 _MOST_STACKS = 4096
@@ -98,12 +101,15 @@ class RunWatch:
         self._native = os.getpid()
         self._known: dict[CodeType, tuple[StackActivity | None, bool]] = {}
         self._stacks: dict[_Stack, _Seen] = {}
+        self._summarised: dict[tuple[StackActivity | _Line, ...], _Stack] = {}
         self._columns, self._last = Columns(), -1
         self._last_lines: tuple[_Line, ...] = ()
         self._entries: dict[_Line, int] = {}
         self._memory, self._devices, self._blocking = MemoryCurve(), Devices(), Blocking(os.getpid())
         self._begun_ns, self._origin_ns = time.time_ns(), time.monotonic_ns()
-        self._looked_ns, self._cpu_ns = 0, self._read_cpu_ns()
+        self._looked_ns, self._turn = 0, 0.0
+        self._clock = self._find_clock()
+        self._cpu_ns = self._read_cpu_ns()
         self._due_ns = _SAVED_AFTER_NS
         self._places: dict[_Line, Place] = {}
         self._collections = Collections(self._thread)
@@ -172,7 +178,9 @@ class RunWatch:
 
     @property
     def _pause_s(self) -> float:
-        return self._interval_s * (_EARLY if self._looked_ns < _EARLY_NS else 1)
+        self._turn = (self._turn + _GOLDEN) % 1
+        wanted = max(self._interval_s * _EARLY, self._looked_ns * 1e-9 * _SHARE)
+        return min(wanted, self._interval_s) * (_LEAST + _VARIES * self._turn)
 
     def _look_and_save(self) -> None:
         self._look()
@@ -203,8 +211,9 @@ class RunWatch:
             self._add((StackActivity.COLLECTING, stack[1]), self._looked_ns + collected_ns, self._cpu_ns + collected_ns)
         self._add(stack, now_ns, cpu_ns)
         self._memory.look(now_ns)
-        self._note_entries(stack[1])
-        self._last_lines = stack[1]
+        if stack[1] != self._last_lines:
+            self._note_entries(stack[1])
+            self._last_lines = stack[1]
 
     def _add(self, stack: _Stack, until_ns: int, cpu_ns: int) -> None:
         """The stack had the time since the one before, and the CPU up to this reading."""
@@ -221,7 +230,11 @@ class RunWatch:
 
     def _note_entries(self, lines: tuple[_Line, ...]) -> None:
         """Count each line below those that the look before had, too."""
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(lines, self._last_lines, strict=False)))
+        same = 0
+        for line, before in zip(lines, self._last_lines, strict=False):
+            if line != before:
+                break
+            same += 1
         for line in lines[same:]:
             if line in self._entries or len(self._entries) < _MOST_STACKS:
                 self._entries[line] = self._entries.get(line, 0) + 1
@@ -247,8 +260,11 @@ class RunWatch:
         """What the stack shows, innermost first, and the program's lines on it, the caller first. No frame outlives
         this call."""
         seen: list[StackActivity | _Line] = []
+        judged = self._known
         for caller in frames:
-            if (known := self._judge(caller.f_code)) is None:
+            code = caller.f_code
+            known = judged[code] if code in judged else self._judge(code)
+            if known is None:
                 break
             activity, is_user = known
             if activity is StackActivity.PROFKIT and seen:
@@ -256,8 +272,13 @@ class RunWatch:
             if activity is not None:
                 seen.append(activity)
             if is_user:
-                seen.append((caller.f_code, line_of(caller)))
-        return _summarise(reversed(seen))
+                seen.append((code, line_of(caller)))
+        shown = tuple(seen)
+        if shown not in self._summarised:
+            if len(self._summarised) >= _MOST_STACKS:
+                self._summarised.clear()
+            self._summarised[shown] = _summarise(reversed(seen))
+        return self._summarised[shown]
 
     def _judge(self, code: CodeType) -> tuple[StackActivity | None, bool] | None:
         """What the function does, and whether it is the program's; None for the one below the program."""
@@ -268,14 +289,18 @@ class RunWatch:
             self._known[code] = None if is_base(code) else (None if is_user else activity_of(code), is_user)
         return self._known[code]
 
+    def _find_clock(self) -> int | None:
+        """The clock of the main thread's CPU time, which lives as long as the process."""
+        with suppress(AttributeError, OSError):
+            return int(time.pthread_getcpuclockid(self._thread))
+        return None
+
     def _read_cpu_ns(self) -> int:
         """The CPU time of the thread that works; 0 always where the system does not say. A clock of a thread that may
         have ended must not be asked for: glibc reads freed memory then."""
-        with suppress(AttributeError, OSError):
-            if self._working == self._thread:
-                return int(time.clock_gettime_ns(time.pthread_getcpuclockid(self._thread)))
+        if self._working != self._thread:
             return count_run_ns(self._native) or 0
-        return 0
+        return 0 if self._clock is None else time.clock_gettime_ns(self._clock)
 
     def _save(self) -> None:
         save(self._where(), ACCOUNT_FILE, self._account())

@@ -192,7 +192,7 @@ def test_after_a_window_the_same_optimizer_is_counted():
             often.step()
         seldom.step()
     watch.remove()
-    assert sum(span.steps for span in times.taken(0)) == 5
+    assert sum(span.steps for span in times.taken(0)) == 1 + 5  # the first after the window has no time
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,5 @@ def test_a_failure_says_what_ends_with_it(capsys, begin, said):
     watch = ChangeWatch(lambda *_: None)
     begin(watch)
     watch._guard(lambda: 1 // 0)
-    assert (
-        capsys.readouterr().err == f"profkit: no longer {said}: ZeroDivisionError: integer division or modulo by zero\n"
-    )
+    assert capsys.readouterr().err.startswith(f"profkit: no longer {said}: ZeroDivisionError")
     assert len(optimizer._global_optimizer_post_hooks) == 0
