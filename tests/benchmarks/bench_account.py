@@ -6,7 +6,8 @@ Each program trains bare and under what ``profkit watch`` puts into it: the thre
 the hooks that note the ends of steps. A pair of turns is a ratio, the order changes from pair to pair, and a turn is so
 short that the machine is the same in both. Printed are the median of the pairs' ratios and its 95 % interval by
 bootstrap: of the CPU time of the process per step, which other programs change little, and of the time on the wall. The
-row "bare twice" is the noise of the method. With ``--early`` looks come as often as in a run's first 20 s.
+row "bare twice" is the noise of the method. One watch goes on from turn to turn, and writes its account as it does in
+any run. With ``--early`` looks come as often as in a run's first seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from profkit.collect.whole_run.watch import RunWatch
 
 _UNTIL_SETTLED = 5
 """Steps of a turn that do not count: the first ones meet caches that the other turn filled."""
-_LATE_NS = 21 * 10**9
+_LATE_NS = 60 * 10**9
+"""From then on looks are as seldom as they get."""
 _FIRST_S = 3.0
 """After which a watch knows how short steps are, and takes some together."""
 
@@ -62,38 +64,42 @@ def turn(step: Step, seconds: float) -> Turn:
 class Watched:
     """Turns of a step under a watch that goes on where the last turn ended."""
 
-    def __init__(self, step: Step, seconds: float, *, early: bool) -> None:
+    def __init__(self, step: Step, seconds: float, folder: Path, *, early: bool) -> None:
         self._step, self._seconds, self._early = step, seconds, early
-        self._times = StepTimes()
-        self._ends = ChangeWatch(lambda *_: None, self._times)
+        times = StepTimes()
+        self._ends = ChangeWatch(lambda *_: None, times)
+        self._looks = RunWatch(lambda: folder, (Path(__file__).parent,), steps=times)
+        if not early:
+            self._looks._looked_ns = _LATE_NS
+            self._looks._due_ns += _LATE_NS
+            self._looks._origin_ns -= _LATE_NS
+        self._looks.start()
+        self._looks._suspend()
         self.turn(_FIRST_S)
 
     def turn(self, seconds: float = 0.0) -> Turn:
-        with tempfile.TemporaryDirectory() as folder:
-            ends = self._ends
-            looks = RunWatch(lambda: Path(folder), (Path(__file__).parent,), steps=self._times)
-            if not self._early:
-                looks._looked_ns = _LATE_NS
-                looks._due_ns = 2 * _LATE_NS
-                looks._origin_ns -= _LATE_NS
-            looks.start()
-            ends.install()
-            try:
-                return turn(self._step, seconds or self._seconds)
-            finally:
-                ends.remove()
-                looks.finish()
+        if self._early:
+            self._looks._looked_ns, self._looks._origin_ns = 0, time.monotonic_ns()
+        self._looks._resume()
+        self._ends.install()
+        try:
+            return turn(self._step, seconds or self._seconds)
+        finally:
+            self._ends.remove()
+            self._looks._suspend()
 
 
 def compare(step: Step, turns: int, seconds: float, *, early: bool) -> dict[str, list[tuple[float, float]]]:
     """The ratios of CPU time and of wall time of each pair, watched over bare and bare over bare."""
     found: dict[str, list[tuple[float, float]]] = {"watched": [], "bare twice": []}
-    under_watch, order = Watched(step, seconds, early=early), ["bare", "watched", "bare twice"]
-    for number in range(turns):
-        names = order[:: 1 if number % 2 else -1]
-        taken = {name: under_watch.turn() if name == "watched" else turn(step, seconds) for name in names}
-        for name, ratios in found.items():
-            ratios.append((taken[name].cpu_s / taken["bare"].cpu_s, taken[name].wall_s / taken["bare"].wall_s))
+    order = ["bare", "watched", "bare twice"]
+    with tempfile.TemporaryDirectory() as folder:
+        under_watch = Watched(step, seconds, Path(folder), early=early)
+        for number in range(turns):
+            names = order[:: 1 if number % 2 else -1]
+            taken = {name: under_watch.turn() if name == "watched" else turn(step, seconds) for name in names}
+            for name, ratios in found.items():
+                ratios.append((taken[name].cpu_s / taken["bare"].cpu_s, taken[name].wall_s / taken["bare"].wall_s))
     return found
 
 
