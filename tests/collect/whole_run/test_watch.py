@@ -120,7 +120,7 @@ def test_the_account_of_a_program_that_goes_on_is_kept(tmp_path):
 )
 def test_the_account_is_written_as_often_as_writing_costs_little(watch, monkeypatch, took_ns, until_next_ns):
     now = [0]
-    monkeypatch.setattr(watching, "time", SimpleNamespace(monotonic_ns=lambda: now[0]))
+    monkeypatch.setattr(watching, "time", SimpleNamespace(thread_time_ns=lambda: now[0]))
     monkeypatch.setattr(watch, "_look", lambda: None)
     monkeypatch.setattr(watch, "_save", lambda: now.append(now.pop() + took_ns))
     watch._looked_ns = watch._due_ns
