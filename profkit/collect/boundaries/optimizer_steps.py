@@ -87,7 +87,7 @@ class OptimizerSteps:
             OptimizerSteps._left.add(self._replaced)
             while (top := optimizers.register_optimizer_step_post_hook) in OptimizerSteps._left:
                 OptimizerSteps._left.discard(top)
-                optimizers.register_optimizer_step_post_hook = top.__wrapped__
+                optimizers.register_optimizer_step_post_hook = vars(top)["__wrapped__"]
 
     def forget_uses(self) -> None:
         self.uses.clear()

@@ -99,7 +99,7 @@ class RunWatch:
         self._files, self._process = UserFiles(roots), os.getpid()
         self._thread = self._working = threading.main_thread().ident or 0
         self._native = os.getpid()
-        self._known: dict[CodeType, tuple[StackActivity | None, bool]] = {}
+        self._known: dict[CodeType, tuple[StackActivity | None, bool] | None] = {}
         self._stacks: dict[_Stack, _Seen] = {}
         self._summarised: dict[tuple[StackActivity | _Line, ...], _Stack] = {}
         self._columns, self._last = Columns(), -1
