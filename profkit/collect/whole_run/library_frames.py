@@ -113,9 +113,12 @@ _FOLDERS = (
     ("/paramiko/", StackActivity.NETWORK),
 )
 _IMPORT = "<frozen importlib._bootstrap>"
-_CALLING_ON = frozenset(("__torch_function__", "__torch_dispatch__", "note_collection"))
+_CALLING_ON = frozenset(
+    ("__torch_function__", "__torch_dispatch__", "note_collection", "pass_by", "_passes", "count_faults")
+)
 """Functions of profkit that are innermost while PyTorch does what the program asked for, or once Python has collected
-garbage: a look that waits for the end of a collection always meets the callback, which takes a microsecond."""
+garbage: a look that waits for the end of a collection always meets the callback, which takes a microsecond. The last
+three are a recorder's at each step that it does not record."""
 _HOOKS = tuple(
     f"{PROFKIT}collect/{place}"
     for place in (

@@ -46,6 +46,8 @@ def code_of(name: str, file: str):
         (watch.__file__, "finish", StackActivity.PROFKIT),
         (watch.__file__.replace("whole_run/watch", "launch/script"), "main", None),
         (watch.__file__.replace("whole_run/watch", "boundaries/optimizer_steps"), "_after_step", None),
+        (watch.__file__.replace("whole_run/watch", "recorder/recorder"), "pass_by", None),
+        (watch.__file__.replace("whole_run/watch", "recorder/recorder"), "finish", StackActivity.PROFKIT),
         (watch.__file__.replace("whole_run/watch", "program/living"), "living", StackActivity.PROFKIT),
         (watch.__file__.replace("whole_run/watch", "recorder/archive"), "save", StackActivity.PROFKIT),
         ("/x/lib/python3.11/asyncio/streams.py", "drain", StackActivity.NETWORK),
