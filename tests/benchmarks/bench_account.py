@@ -35,7 +35,7 @@ from profkit.collect.whole_run.watch import RunWatch
 _UNTIL_SETTLED = 5
 """Steps of a turn that do not count: the first ones meet caches that the other turn filled."""
 _LATE_NS = 60 * 10**9
-"""From then on looks are as seldom as they get."""
+"""Looks come twenty times a second then, and ten times in the end."""
 _FIRST_S = 3.0
 """After which a watch knows how short steps are, and takes some together."""
 

@@ -36,10 +36,11 @@ from profkit.source.surroundings import forget_surroundings, surroundings_of
 from profkit.source.user_code import UserFiles
 
 _INTERVAL_S = 0.1
-"""A look takes 100 µs, as its code is out of the caches by then: a thousandth of the time at this interval."""
-_EARLY, _SHARE = 0.1, 1 / 500
-"""The first looks come at this share of the interval, and later ones once this share of the run has passed, up to the
-interval: a short program would have too few of them."""
+"""A look takes 200 µs of CPU time, as its code is out of the caches by then: .2 % of the time at this interval."""
+_EARLY, _SOON, _HALF, _LATE = 0.1, 1 / 700, 0.5, 1 / 6000
+"""The first looks come at the first share of the interval, later ones once the second share of the run has passed, up
+to half of the interval, and at last once the fourth has, up to all of it: 100 a second for 7 s, 20 after 35 s, 10 after
+10 min. A short program would have too few, and a long one needs no more to be known as well."""
 _GOLDEN, _LEAST, _VARIES = 0.6180339887, 0.75, 0.5
 """A pause is between three and five quarters of that. A fixed one would meet a program with a beat always at the same
 place; multiples of the golden ratio, less their whole part, fill the range evenly (Weyl's sequence)."""
@@ -180,8 +181,9 @@ class RunWatch:
     @property
     def _pause_s(self) -> float:
         self._turn = (self._turn + _GOLDEN) % 1
-        wanted = max(self._interval_s * _EARLY, self._looked_ns * 1e-9 * _SHARE)
-        return min(wanted, self._interval_s) * (_LEAST + _VARIES * self._turn)
+        run_s, most_s = self._looked_ns * 1e-9, self._interval_s
+        wanted_s = max(most_s * _EARLY, min(run_s * _SOON, most_s * _HALF), min(run_s * _LATE, most_s))
+        return wanted_s * (_LEAST + _VARIES * self._turn)
 
     def _look_and_save(self) -> None:
         self._look()

@@ -115,6 +115,16 @@ def test_the_account_of_a_program_that_goes_on_is_kept(tmp_path):
     assert load_account(tmp_path).is_over
 
 
+@pytest.mark.parametrize(("run_s", "pause_s"), [(0, 0.01), (7, 0.01), (14, 0.02), (40, 0.05), (300, 0.05), (900, 0.1)])
+def test_looks_come_less_often_as_the_run_goes_on_and_never_with_a_beat(tmp_path, run_s, pause_s):
+    watch = RunWatch(lambda: tmp_path, ())
+    watch._looked_ns = run_s * 10**9
+    pauses = [watch._pause_s for _ in range(100)]
+    assert sum(pauses) / len(pauses) == pytest.approx(pause_s, rel=0.02)
+    assert 0.75 * pause_s <= min(pauses) < max(pauses) <= 1.25 * pause_s
+    assert len(set(pauses)) == 100
+
+
 @pytest.mark.parametrize(
     ("took_ns", "until_next_ns"), [(1_000_000, 2 * 10**9), (4_000_000, 8 * 10**9), (10**9, 60 * 10**9)]
 )
