@@ -47,9 +47,9 @@ def command(
 ) -> None:
     """Say where a whole run's time goes, from the start of its process to its end.
 
-    TARGET is a script.py; its arguments go after --. profkit looks at the main thread twenty times a second, which
-    costs less than a hundredth of the time. The account is kept if the program is killed. `profkit diagnose` keeps it,
-    too, beside the recorded steps.
+    TARGET is a script.py; its arguments go after --. profkit looks at the main thread ten times a second or more,
+    which costs less than a hundredth of the time. The account is kept if the program is killed. `profkit diagnose`
+    keeps it, too, beside the recorded steps.
 
     No profiler starts unless something changes: if steps take twice as long, if half as many come, or if memory grows,
     four steps are recorded, once. The report tells why, what that cost, and which lines got longer.

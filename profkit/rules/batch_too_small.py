@@ -56,8 +56,8 @@ _ROOM = 0.9
 """Of a device's memory: allocators need some for themselves."""
 _NO_ROOM = " The device's memory may not hold twice the batch."
 _UNCERTAINTY = 0.4
-"""Four tables of ten small models on a busy CPU: half of the predictions were within 7 to 25 %, the worst 54 % too low.
-On a quiet machine and on a GPU nothing was measured."""
+"""Six tables of ten small models on a CPU (``tests/benchmarks/RESULTS.md``): half of the predictions were within 8 to
+11 % on a quiet machine and within 7 to 25 % on a busy one, the worst 42 and 61 % off. On a GPU nothing was measured."""
 
 
 @rule(Kind.OPPORTUNITY, Need.SHAPES, Need.WHOLE_STEP)

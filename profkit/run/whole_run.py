@@ -154,8 +154,9 @@ class RunAccount(Struct, frozen=True):
     beginning plus that time. ``is_over`` is False in the file of a program that was killed. ``columns`` divide the
     watch into equal parts of ``column_ns``: for each, pairs of a stack's index and its nanoseconds in it. ``memory``
     are pairs of a time since the beginning and the bytes that the process held in memory then. ``devices`` are the
-    GPUs; ``no_devices`` is why none could be looked at. ``steps`` are those of a run that was only watched, as far as
-    their ends were seen."""
+    GPUs; ``no_devices`` is why none could be looked at. ``steps`` are the training's, but
+    for those that a profiler made longer, as far as their ends were seen. The looks follow the main thread to what it
+    waits for: a thread that it joins, a coroutine of its loop."""
 
     started_ns: int = 0
     begun_ns: int = 0

@@ -3,8 +3,8 @@
 The host: of an operator whose inputs have a dimension that is a multiple of the batch, arithmetic and moved bytes grow.
 They are taken at the best rates that the recording itself shows. What is left of its time is the price of a call, up to
 a limit; beyond that it grows, too. Everything else stays: Python, launches, the optimizer, gradients of parameters that
-are stored or averaged. A product of matrices also reads a matrix without a batch, and if that takes longest, it stays
-(the roofline of `profkit.savings.cost_models.roofline`). A batch that the main process makes grows by its samples.
+are stored or averaged. A product of two matrices also lays out and reads one without a batch, or adds up its gradient:
+of its time only the arithmetic grows. A batch that the main process makes grows by its samples.
 
 A device: a kernel below half of its roofline (`profkit.savings.roofline`) does not fill the device. It stays as long as
 it is until it would reach that half, and then grows; one whose roofline is unknown grows. The step takes as long as the
@@ -13,19 +13,17 @@ slower of host and device, or as workers need for a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
-from profkit.derive.families import ELEMENTWISE, operators_of
+from profkit.derive.families import ELEMENTWISE, VIEW, operators_of
 from profkit.derive.operators.operators import parse_dims
 from profkit.patterns.loader_accounts import loader_accounts
 from profkit.patterns.program import ACCUMULATES
 from profkit.run.directory import unprofiled_steps
 from profkit.savings.cost_models.devices import rates_of
-from profkit.savings.cost_models.roofline import Product, product_of
+from profkit.savings.cost_models.roofline import product_of
 from profkit.savings.roofline.launches import least_of_work, usual_of_work
 from profkit.savings.step_time import step_time
 from profkit.trace.events import Bools, Category, Float64s, Int64s, Rows
@@ -37,16 +35,15 @@ _MOST_CALLS_NS = {"aten::mkldnn_convolution": 40_000, "aten::convolution_backwar
 """oneDNN lays out image, weight and result anew in each call. Fits over batches of 1 to 8 on one core of an EPYC leave
 35 to 50 µs and 75 to 100 µs for batches of none: 8 to 64 channels, images of 8 x 8 to 16 x 16, with groups and without.
 PyTorch's own convolutions are other operators, and cost no more than the rest."""
-_LEAST_RATE, _LEAST_BANDWIDTH = 50e9, 10e9
-"""Floating-point operations and bytes per second that a core with AVX2 does at least, for recordings with tiny
-operators only, whose best rate tells no more than the price of a call."""
+_USUAL_RATE, _LEAST_BANDWIDTH = 80e9, 10e9
+"""For recordings whose products are all tiny or of few rows, whose best rate tells no more than the price of a call or
+of reading a matrix: most of the 96e9 floating-point operations per second that a core with AVX2 does at 3 GHz (two
+fused multiply-adds of eight numbers each cycle), and bytes per second that any core does."""
 _HELD_UP = 0.25
 """Of the step: if operators took so much longer than others of their name and shapes, or the thread waited so long for
 a CPU, then what the clock says of most of them is another program's time."""
 _FULL = 0.5
 """Of the roofline: kernels that do well reach half of it or more, and have no room for a larger batch."""
-_ITEM_BYTES = 4
-"""Of an element of a product if no type is known: float32, PyTorch's default."""
 _MOST_TIMES = 64
 """Larger batches are another training."""
 _PAYS = 0.1
@@ -109,7 +106,7 @@ def larger_batch(facts: Facts) -> LargerBatch | None:
             return None
         step_ns, loading_ns = _alone_ns(facts, step_ns, crowded_ns), _loading_ns(facts, least=True)
         took = usual_ns(facts, rows, took, least=True)
-    grow_ns = min(_per_step(facts, rows, _growing_ns(facts, rows, size, took)) + loading_ns, step_ns)
+    grow_ns = min(_per_step(facts, rows, _growing_ns(facts, rows, took)) + loading_ns, step_ns)
     none = np.zeros(0)
     return LargerBatch(size, step_ns, int(grow_ns), grow_ns, none, none, step_ns - grow_ns, 0.0, _making_ns(facts))
 
@@ -159,20 +156,29 @@ def usual_ns(facts: Facts, rows: Rows, times_ns: Float64s, least: bool = False) 
     return usual
 
 
-def _growing_ns(facts: Facts, rows: Rows, size: int, took: Float64s) -> Float64s:
+def _growing_ns(facts: Facts, rows: Rows, took: Float64s) -> Float64s:
     """The part of each operator's own time that grows with the batch."""
-    operations, ratios = _products(facts, rows, size)
+    operations, has_fixed = _products(facts, rows)
     moved = facts.operators.input_bytes[rows].astype(np.float64)
     at = took > facts.trace.events.duration_ns[rows] / 2  # others call one that does the work
     plain = at & (operations == 0) & operators_of(facts.trace, ELEMENTWISE)[rows]
-    rate = max(_LEAST_RATE, float((operations[at] / took[at]).max(initial=0.0)) * 1e9)
+    rate = max(_USUAL_RATE, float((operations[at] / took[at]).max(initial=0.0)) * 1e9)
     bandwidth = max(_LEAST_BANDWIDTH, float((moved[plain] / took[plain]).max(initial=0.0)) * 1e9)
     needs = np.where(at, np.where(operations > 0, operations / rate, moved / bandwidth) * 1e9, 0.0)
-    calls_ns: Float64s = np.full(len(rows), float(_MOST_CALL_NS))
+    growing = np.clip(np.maximum(needs, took - _calls_ns(facts, rows, took)), 0.0, took)
+    growing[operators_of(facts.trace, VIEW)[rows]] = 0.0
+    return np.where(at & has_fixed, np.minimum(growing, needs), growing)
+
+
+def _calls_ns(facts: Facts, rows: Rows, took: Float64s) -> Float64s:
+    """The price of each operator's call: no more than what the cheapest call of its name takes."""
+    names = facts.trace.events.name_code[rows]
+    cheapest = np.full(len(facts.trace.names), float(_MOST_CALL_NS))
+    np.minimum.at(cheapest, names, usual_ns(facts, rows, took))
+    calls_ns: Float64s = cheapest[names]
     for name, most_ns in _MOST_CALLS_NS.items():
         calls_ns[facts.trace.named(name)[rows]] = most_ns
-    growing: Float64s = np.clip(np.maximum(needs, took - calls_ns), 0.0, took)
-    return growing * ratios(rate, bandwidth)
+    return calls_ns
 
 
 def _on_device(facts: Facts, size: int, growing: Rows, loading_ns: float) -> LargerBatch | None:
@@ -216,32 +222,16 @@ def _has_batch(facts: Facts, rows: Rows, size: int) -> Bools:
     return np.array(known, dtype=bool)[inverse] if len(rows) else np.zeros(0, dtype=bool)
 
 
-def _products(facts: Facts, rows: Rows, size: int) -> tuple[Float64s, Callable[[float, float], Float64s]]:
-    """The operations of each product of matrices, 0 for other operators; and given rates, how much of each operator's
-    time grows: 1 but for products that mostly read a matrix without a batch."""
+def _products(facts: Facts, rows: Rows) -> tuple[Float64s, Bools]:
+    """The operations of each product of matrices, 0 for other operators; and which are products of two matrices, one of
+    them without a batch."""
     events = facts.trace.events
     first, kind = distinct_rows(events.name_code[rows], events.dims_code[rows])
     names = (facts.trace.names[code] for code in events.name_code[rows[first]].tolist())
     products = [product_of(name, _dims(facts, row)) for name, row in zip(names, rows[first].tolist(), strict=True)]
-    operations = np.array([0.0 if product is None else product.operations for product in products])[kind]
-
-    def ratios(rate: float, bandwidth: float) -> Float64s:
-        known = [1.0 if product is None else _ratio(product, size, rate, bandwidth) for product in products]
-        return np.array(known, dtype=np.float64)[kind]
-
-    return operations, ratios
-
-
-def _ratio(product: Product, size: int, rate: float, bandwidth: float) -> float:
-    """By the roofline: what twice the batch would take more than the present one, as a share."""
-    left, right = product.rows * product.inner, product.inner * product.columns
-    result = product.rows * product.columns
-    fixed = right if product.rows % size == 0 else result
-    growing = product.batch * (left + right + result) - fixed if product.batch > 1 else left + right + result - fixed
-    once, twice = (
-        max(product.operations * times / rate, (fixed + growing * times) * _ITEM_BYTES / bandwidth) for times in (1, 2)
-    )
-    return min(1.0, twice / once - 1)
+    operations = np.array([0.0 if product is None else product.operations for product in products])
+    single = np.array([product is not None and product.batch == 1 for product in products], dtype=bool)
+    return operations[kind], single[kind]
 
 
 def _dims(facts: Facts, row: int) -> str:

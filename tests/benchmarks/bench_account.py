@@ -6,7 +6,9 @@ Each program trains bare and under what ``profkit watch`` puts into it: the thre
 the hooks that note the ends of steps. A pair of turns is a ratio, the order changes from pair to pair, and a turn is so
 short that the machine is the same in both. Printed are the median of the pairs' ratios and its 95 % interval by
 bootstrap: of the CPU time of the process per step, which other programs change little, and of the time on the wall. The
-row "bare twice" is the noise of the method. With ``--early`` looks come as often as in a run's first 20 s.
+last column is the CPU time of other threads than the main one, which with a watch is the looking thread's, as a share
+of all. The row "bare twice" is the noise of the method. One watch goes on from turn to turn, and writes its account as
+it does in any run. With ``--early`` looks come as often as in a run's first seconds.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator
@@ -31,16 +34,18 @@ from profkit.collect.whole_run.watch import RunWatch
 
 _UNTIL_SETTLED = 5
 """Steps of a turn that do not count: the first ones meet caches that the other turn filled."""
-_LATE_NS = 21 * 10**9
+_LATE_NS = 60 * 10**9
+"""Looks come twenty times a second then, and ten times in the end."""
 _FIRST_S = 3.0
 """After which a watch knows how short steps are, and takes some together."""
 
 
 class Turn(Struct, frozen=True):
-    """Seconds per step."""
+    """Seconds per step; ``others_s`` is CPU time of other threads than the main one."""
 
     cpu_s: float
     wall_s: float
+    others_s: float
 
 
 def all_programs() -> Iterator[tuple[str, Step]]:
@@ -52,48 +57,55 @@ def all_programs() -> Iterator[tuple[str, Step]]:
 def turn(step: Step, seconds: float) -> Turn:
     for _ in range(_UNTIL_SETTLED):
         step()
-    steps, begun, cpu = 0, time.perf_counter(), time.process_time()
+    steps, begun, cpu, own = 0, time.perf_counter(), time.process_time(), time.thread_time()
     while time.perf_counter() - begun < seconds:
         step()
         steps += 1
-    return Turn((time.process_time() - cpu) / steps, (time.perf_counter() - begun) / steps)
+    cpu, own = time.process_time() - cpu, time.thread_time() - own
+    return Turn(cpu / steps, (time.perf_counter() - begun) / steps, (cpu - own) / steps)
 
 
 class Watched:
     """Turns of a step under a watch that goes on where the last turn ended."""
 
-    def __init__(self, step: Step, seconds: float, *, early: bool) -> None:
+    def __init__(self, step: Step, seconds: float, folder: Path, *, early: bool) -> None:
         self._step, self._seconds, self._early = step, seconds, early
-        self._times = StepTimes()
-        self._ends = ChangeWatch(lambda *_: None, self._times)
+        times = StepTimes()
+        self._ends = ChangeWatch(lambda *_: None, times)
+        self._looks = RunWatch(lambda: folder, (Path(__file__).parent,), steps=times)
+        if not early:
+            self._looks._looked_ns = _LATE_NS
+            self._looks._due_ns += _LATE_NS
+            self._looks._origin_ns -= _LATE_NS
+        self._looks.start()
+        self._looks._suspend()
         self.turn(_FIRST_S)
 
     def turn(self, seconds: float = 0.0) -> Turn:
-        with tempfile.TemporaryDirectory() as folder:
-            ends = self._ends
-            looks = RunWatch(lambda: Path(folder), (Path(__file__).parent,), steps=self._times)
-            if not self._early:
-                looks._looked_ns = _LATE_NS
-                looks._due_ns = 2 * _LATE_NS
-                looks._origin_ns -= _LATE_NS
-            looks.start()
-            ends.install()
-            try:
-                return turn(self._step, seconds or self._seconds)
-            finally:
-                ends.remove()
-                looks.finish()
+        if self._early:
+            self._looks._looked_ns, self._looks._origin_ns = 0, time.monotonic_ns()
+        self._looks._resume()
+        self._ends.install()
+        try:
+            return turn(self._step, seconds or self._seconds)
+        finally:
+            self._ends.remove()
+            self._looks._suspend()
 
 
-def compare(step: Step, turns: int, seconds: float, *, early: bool) -> dict[str, list[tuple[float, float]]]:
-    """The ratios of CPU time and of wall time of each pair, watched over bare and bare over bare."""
-    found: dict[str, list[tuple[float, float]]] = {"watched": [], "bare twice": []}
-    under_watch, order = Watched(step, seconds, early=early), ["bare", "watched", "bare twice"]
-    for number in range(turns):
-        names = order[:: 1 if number % 2 else -1]
-        taken = {name: under_watch.turn() if name == "watched" else turn(step, seconds) for name in names}
-        for name, ratios in found.items():
-            ratios.append((taken[name].cpu_s / taken["bare"].cpu_s, taken[name].wall_s / taken["bare"].wall_s))
+def compare(step: Step, turns: int, seconds: float, *, early: bool) -> dict[str, list[tuple[float, float, float]]]:
+    """The ratios of CPU time and of wall time of each pair, watched over bare and bare over bare, and the share of
+    other threads."""
+    found: dict[str, list[tuple[float, float, float]]] = {"watched": [], "bare twice": []}
+    order = ["bare", "watched", "bare twice"]
+    with tempfile.TemporaryDirectory() as folder:
+        under_watch = Watched(step, seconds, Path(folder), early=early)
+        for number in range(turns):
+            names = order[:: 1 if number % 2 else -1]
+            taken = {name: under_watch.turn() if name == "watched" else turn(step, seconds) for name in names}
+            for name, ratios in found.items():
+                this, bare = taken[name], taken["bare"]
+                ratios.append((this.cpu_s / bare.cpu_s, this.wall_s / bare.wall_s, this.others_s / this.cpu_s))
     return found
 
 
@@ -107,14 +119,16 @@ def main() -> None:
     torch.set_num_threads(1)
     seed = random.Random(0)
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs, {options.turns} pairs of {options.turn_s:g} s\n")
-    print("| program | a step | turns | CPU | 95 % interval | wall | 95 % interval |\n|---|---|---|---|---|---|---|")
+    print("| program | a step | turns | CPU | 95 % interval | wall | 95 % interval | others |")
+    print("|---|---|---|---|---|---|---|---|")
     for name, step in all_programs():
         if options.programs and name not in options.programs:
             continue
         wall_ms = turn(step, options.turn_s).wall_s * 1e3
         for what, ratios in compare(step, options.turns, options.turn_s, early=options.early).items():
             cells = [_cell([pair[at] for pair in ratios], seed) for at in range(2)]
-            print(f"| {name} | {wall_ms:.2f} ms | {what} | {' | '.join(cells)} |", flush=True)
+            others = statistics.median(pair[2] for pair in ratios)
+            print(f"| {name} | {wall_ms:.2f} ms | {what} | {' | '.join(cells)} | {others:.2%} |", flush=True)
 
 
 def _cell(ratios: list[float], seed: random.Random) -> str:

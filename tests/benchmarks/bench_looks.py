@@ -58,7 +58,7 @@ def compare(turns: int) -> tuple[float, float, float]:
         for watched in (True, False) if turn % 2 else (False, True):
             with tempfile.TemporaryDirectory() as folder:
                 watch = RunWatch(lambda folder=folder: Path(folder), (Path(__file__).parent,))
-                watch._looked_ns = 21 * 10**9  # as often as after the first 20 s
+                watch._looked_ns = 40 * 10**9  # twenty times a second
                 watch._origin_ns -= watch._looked_ns
                 if watched:
                     watch.start()

@@ -7,8 +7,10 @@ The last line on stdout is JSON: seconds by phase.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import linecache
 import os
 import shutil
 import socket
@@ -333,8 +335,97 @@ def callbacks() -> None:
             keeper.on_epoch_end(model)
 
 
+def threaded() -> None:
+    """The main thread only joins the one that trains."""
+    trainer = threading.Thread(target=lambda: Trainer().fit())
+    trainer.start()
+    trainer.join()
+
+
+def fork_worker() -> int:
+    worker = os.fork()
+    if not worker:
+        time.sleep(0.4)
+        os._exit(0)
+    return worker
+
+
+def forking() -> None:
+    """Workers that the program forks itself, and waits for, after each epoch."""
+    with noted("before the first step"):
+        model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(EPOCHS):
+        train(model, optimizer)
+        with noted("other programs"):
+            workers = [fork_worker() for _ in range(2)]
+            for worker in workers:
+                os.waitpid(worker, 0)
+        with noted("checkpoints"):
+            save(model)
+
+
+def awaited() -> None:
+    """Training in a coroutine, and an upload that it awaits after each epoch."""
+    target = SlowPeer(0.4)
+
+    async def upload() -> None:
+        _, stream = await asyncio.open_connection(*target.address)
+        stream.write(b"x" * (32 << 20))
+        await stream.drain()
+        stream.close()
+        await stream.wait_closed()
+
+    async def run() -> None:
+        with noted("before the first step"):
+            model = make_model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(EPOCHS):
+            train(model, optimizer)
+            with noted("network"):
+                await upload()
+
+    asyncio.run(run())
+
+
+CELLS = (
+    """
+with noted("before the first step"):
+    model = make_model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+""",
+    """
+for epoch in range(EPOCHS):
+    with noted("steps"):
+        for _ in range(STEPS):
+            time.sleep(0.03)
+            optimizer.zero_grad()
+            model(torch.randn(32, 64)).mean().backward()
+            optimizer.step()
+    with noted("evaluation"):
+        with torch.no_grad():
+            score(model)
+""",
+    """
+with noted("checkpoints"):
+    save(model)
+with noted("after the last step"):
+    time.sleep(0.8)
+""",
+)
+
+
+def cells() -> None:
+    """Cells of a notebook, as ipykernel runs them: each a file of its own, which only `linecache` knows."""
+    for number, text in enumerate(CELLS):
+        name = f"/tmp/ipykernel_{os.getpid()}/{number}.py"
+        linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
+        exec(compile(text, name, "exec"), globals())
+
+
 STYLES = {"inline": inline, "trainer": lambda: Trainer().fit(), "closures": closures, "inference": inference}
-STYLES |= {style.__name__: style for style in (remote, commands, copies, first_batch, compiled, callbacks)}
+_MORE = (remote, commands, copies, first_batch, compiled, callbacks, threaded, forking, awaited, cells)
+STYLES |= {style.__name__: style for style in _MORE}
 
 if __name__ == "__main__":
     STYLES[sys.argv[1]]()

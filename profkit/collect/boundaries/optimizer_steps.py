@@ -7,7 +7,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch.optim import optimizer as optimizers
 from torch.optim.optimizer import Optimizer, _global_optimizer_pre_hooks
@@ -44,6 +44,9 @@ class OptimizerSteps:
     path ``watch``, while it is on, looks at each step of any optimizer.
     """
 
+    _left: ClassVar[set[Callable[..., Any]]] = set()
+    """Functions of removed ones that a later one still calls."""
+
     def __init__(
         self,
         on_step: OnStep | None,
@@ -60,10 +63,10 @@ class OptimizerSteps:
         self._others: Counter[int] = Counter()  # the steps of others since the first one's last
         self._others_since = (0, 0)
         self._handle: RemovableHandle | None = None
-        self._register = self._replaced = optimizers.register_optimizer_step_post_hook
+        self._replaced = optimizers.register_optimizer_step_post_hook
 
     def install(self) -> None:
-        register = self._register = optimizers.register_optimizer_step_post_hook
+        register = optimizers.register_optimizer_step_post_hook
         self._handle = handle = register(self._after_step)
 
         @wraps(register)
@@ -81,8 +84,10 @@ class OptimizerSteps:
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
-            if optimizers.register_optimizer_step_post_hook is self._replaced:
-                optimizers.register_optimizer_step_post_hook = self._register
+            OptimizerSteps._left.add(self._replaced)
+            while (top := optimizers.register_optimizer_step_post_hook) in OptimizerSteps._left:
+                OptimizerSteps._left.discard(top)
+                optimizers.register_optimizer_step_post_hook = vars(top)["__wrapped__"]
 
     def forget_uses(self) -> None:
         self.uses.clear()

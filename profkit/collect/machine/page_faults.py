@@ -46,9 +46,17 @@ def count_crowded_ns(thread: int | None = None) -> int | None:
 
     It takes 4 µs; `Path.read_text` takes 12, and this is called around each recorded step.
     """
-    path = _SCHEDSTAT if thread is None else _OF_THREAD.format(thread)
+    return _read_schedstat(_SCHEDSTAT if thread is None else _OF_THREAD.format(thread), 1)
+
+
+def count_run_ns(thread: int) -> int | None:
+    """The CPU time of the thread with this native number; None if the system does not say."""
+    return _read_schedstat(_OF_THREAD.format(thread), 0)
+
+
+def _read_schedstat(path: str, field: int) -> int | None:
     with suppress(OSError, ValueError, IndexError), open(path, "rb", buffering=0) as file:
-        return int(file.read().split()[1])
+        return int(file.read().split()[field])
     return None
 
 

@@ -54,6 +54,7 @@ class ChangeWatch:
         self._choice = SignalChoice()
         self._changes = Changes(count_crowded_ns, partial(rss_bytes_of, Process()))
         self._signals: StepSignals | None = None
+        self._earlier: StepSignals | None = None
         self._only_counts = False
         self._found: Change | None = None
         self._passed = 1
@@ -69,11 +70,12 @@ class ChangeWatch:
         self._signals.install()
 
     def count_on(self) -> None:
-        """After the window: count the steps again, and look for no further change."""
+        """After the window: count the steps again, those of the same optimizer or data, and look for no further
+        change."""
         if self._signals is None:
             self._only_counts = True
             self._changes.begin_again()
-            self.install()
+            self.install(earlier=self._earlier)
 
     def count_by(self, signal: str | None, earlier: StepSignals | None = None) -> None:
         """After a recording whose steps ended by this ``signal``: count those that follow. A hook on each call of a
@@ -121,8 +123,13 @@ class ChangeWatch:
             self._times.clear()
             self._ends.clear()
             self._passed = 1
-        change, self._found = self._found or self._note(boundary.time_ns), None
+        change, self._found = self._found, None
+        if change is None:
+            self._ends.append(boundary.time_ns)
+            change = self._note_ends()
+        self._passed = 1
         if change is not None and not self._only_counts:
+            self._earlier = self._signals
             self.remove()
             self._on_change(change, boundary.signal)
 
@@ -133,52 +140,42 @@ class ChangeWatch:
             signals.remove()
         self._note_ends()
 
-    def _note(self, ended_ns: int) -> Change | None:
-        if self._only_counts:
-            self._ends.append(ended_ns)
-            self._note_ends()
-            self._passed = 1
-            return None
-        passed, self._passed = self._passed, 1
-        has_begun = self._changes.has_begun
-        change = self._changes.note(ended_ns, passed)
-        if has_begun:
-            self._times.note(ended_ns, self._changes.last_ns, passed)
-        return change
-
-    def _note_ends(self) -> None:
-        """Those that wait, each of which ended as many steps as passed together."""
+    def _note_ends(self) -> Change | None:
+        """Those that wait, each of which ended as many steps as passed together. Return what has changed, if that
+        shows now and is looked for."""
+        found: Change | None = None
         for ended_ns in self._ends:
-            if self._changes.count(ended_ns, self._passed):
+            has_begun = self._changes.has_begun
+            if self._only_counts:
+                self._changes.count(ended_ns, self._passed)
+            else:
+                found = self._changes.note(ended_ns, self._passed) or found
+            if has_begun:
                 self._times.note(ended_ns, self._changes.last_ns, self._passed)
         self._ends.clear()
+        return found
 
     def _pass_by(self) -> int:
-        """A shortcut: note those steps since the last call and, if they are short, let some of the next pass without
-        one. Where a change is looked for, only short steps take it: the change begins a recording, which it cannot."""
+        """A shortcut: keep the end of this step until some can be noted together and, if steps are short, let some of
+        the next pass without one. The step after which something has changed goes the long way: a change begins a
+        recording, which a shortcut cannot."""
         if not self._choice.is_each_update or self._signals is None:
             return 0
         if threading.get_ident() != threading.main_thread().ident or in_backward_pass() or is_capturing():
             return 0
         now_ns = time.perf_counter_ns()
-        if self._only_counts:
-            self._ends.append(now_ns)
-            if now_ns - self._noted_ns >= _WAIT_NS:
-                self._note_ends()
-                self._noted_ns, self._passed = now_ns, self._changes.together
-            return self._passed
-        together = self._changes.together
-        if together <= 1:
-            return 0
-        self._found = self._note(now_ns)
-        if self._found is not None:
-            return 0
-        self._passed = together
-        return together
+        self._ends.append(now_ns)
+        if now_ns - self._noted_ns >= _WAIT_NS:
+            self._found = self._note_ends() or self._found
+            self._noted_ns, self._passed = now_ns, self._changes.together
+            if self._found is not None:
+                return 0
+        return self._passed
 
     def _give_up(self, error: BaseException) -> None:
         self.remove()
-        say(f"not looking for changes: {describe(error)}")
+        left = "counting the run's steps" if self._only_counts else "looking for changes"
+        say(f"no longer {left}: {describe(error)}")
 
 
 def plan_of_window(plan: Plan, change: Change, signal: str) -> Plan:

@@ -38,7 +38,7 @@ class Blocking:
     """Asks about one thread of this process; nothing is known where Linux does not say, or on other processors."""
 
     def __init__(self, thread: int, root: Path = Path("/proc/self")) -> None:
-        self._call, self._open = root / "task" / str(thread) / "syscall", root / "fd"
+        self._call, self._open = f"{root}/task/{thread}/syscall", root / "fd"
         machine = platform.machine()
         self._transfers = _TRANSFERS.get(machine, frozenset[int]())
         self._children = _CHILDREN.get(machine, frozenset[int]())
@@ -48,7 +48,8 @@ class Blocking:
     def read(self) -> StackActivity | None:
         """What the thread sleeps for; None if it runs, or sleeps for something else."""
         with suppress(OSError, ValueError, IndexError):
-            words = self._call.read_text(encoding="ascii").split()
+            with open(self._call, "rb", buffering=0) as file:  # a third of what `Path.read_text` takes
+                words = file.read().split()
             number = int(words[0])  # "running" is no number
             if number in self._children:
                 return StackActivity.CHILD

@@ -67,6 +67,14 @@ _FILES: dict[str, tuple[tuple[frozenset[str], StackActivity], ...]] = {
     "urllib/request.py": ((_ANY, StackActivity.NETWORK),),
     "ftplib.py": ((_ANY, StackActivity.NETWORK),),
     "fsspec/asyn.py": ((_ANY, StackActivity.NETWORK),),
+    "asyncio/streams.py": ((_ANY, StackActivity.NETWORK),),
+    "asyncio/selector_events.py": (
+        (
+            frozenset(("sock_accept", "sock_connect", "sock_recv", "sock_recv_into", "sock_sendall")),
+            StackActivity.NETWORK,
+        ),
+    ),
+    "asyncio/subprocess.py": ((frozenset(("communicate", "wait")), StackActivity.CHILD),),
     "shutil.py": (
         (frozenset(("copyfile", "copyfileobj", "copy", "copy2", "copytree", "move")), StackActivity.COPYING),
     ),
@@ -105,9 +113,29 @@ _FOLDERS = (
     ("/paramiko/", StackActivity.NETWORK),
 )
 _IMPORT = "<frozen importlib._bootstrap>"
-_CALLING_ON = frozenset(("__torch_function__", "__torch_dispatch__", "note_collection"))
+_CALLING_ON = frozenset(
+    ("__torch_function__", "__torch_dispatch__", "note_collection", "pass_by", "_passes", "count_faults")
+)
 """Functions of profkit that are innermost while PyTorch does what the program asked for, or once Python has collected
-garbage: a look that waits for the end of a collection always meets the callback, which takes a microsecond."""
+garbage: a look that waits for the end of a collection always meets the callback, which takes a microsecond. The last
+three are a recorder's at each step that it does not record."""
+_HOOKS = tuple(
+    f"{PROFKIT}collect/{place}"
+    for place in (
+        "boundaries/",
+        "loaders/",
+        "program/clocks",
+        "program/dropped",
+        "program/engine",
+        "program/guard",
+        "recorder/change_watch",
+        "whole_run/step_times",
+    )
+)
+"""What PyTorch calls at the ends of steps and for batches. It takes microseconds, but looks meet it often: a thread
+that comes out of an operator gives Python's lock away at the next call, which is this one. So a look there belongs to
+what PyTorch does for the program. What takes long, and is called from here, lies elsewhere."""
+_BASE = f"{PROFKIT}collect/launch/main_module.py"
 _LAUNCHES = (f"{PROFKIT}collect/launch/", f"{PROFKIT}__main__", f"{PROFKIT}cli/")
 """Frames of profkit below the program's own."""
 
@@ -119,7 +147,7 @@ def activity_of(code: CodeType) -> StackActivity | None:
     if name == _IMPORT:
         return StackActivity.IMPORTING if code.co_name == "_find_and_load" else None
     if name.startswith(PROFKIT):
-        is_own = not name.startswith(_LAUNCHES) and code.co_name not in _CALLING_ON
+        is_own = not name.startswith((*_LAUNCHES, *_HOOKS)) and code.co_name not in _CALLING_ON
         return StackActivity.PROFKIT if is_own else None
     if code.co_name == "<module>":
         return None
@@ -132,8 +160,17 @@ def activity_of(code: CodeType) -> StackActivity | None:
     return None if found is StackActivity.UPDATE and code.co_name != "step" else found
 
 
+def is_base(code: CodeType) -> bool:
+    """Whether the program runs right above this function: what lies below is how its process came about, such as a fork
+    amid `subprocess`."""
+    return code.co_filename.replace("\\", "/") == _BASE
+
+
 def combine(outer: StackActivity, inner: StackActivity) -> StackActivity:
-    """What a stack shows that has both. What runs within an import is no longer the import."""
+    """What a stack shows that has both. What runs within an import is no longer the import, and asyncio reads what
+    another program writes as it reads a socket."""
     if outer is StackActivity.IMPORTING:
         return inner
+    if outer is StackActivity.CHILD and inner is StackActivity.NETWORK:
+        return outer
     return inner if _RANKS.index(inner) > _RANKS.index(outer) else outer

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _PAUSE_NS = 200_000_000
-"""Reading takes 12 µs: less than a ten-thousandth of the time."""
+"""Reading takes 4 µs."""
 _MOST = 600
 """As many as the columns of a run, halved each time that they are used up."""
 _RESIDENT = 1
@@ -27,8 +27,8 @@ class MemoryCurve:
         if now_ns < self._due_ns:
             return
         self._due_ns = now_ns + self._pause_ns
-        with suppress(OSError, ValueError, IndexError):
-            pages = int(self._file.read_text(encoding="ascii").split()[_RESIDENT])
+        with suppress(OSError, ValueError, IndexError), open(self._file, "rb", buffering=0) as file:
+            pages = int(file.read().split()[_RESIDENT])
             self._samples.append((now_ns, pages * self._page))
         if len(self._samples) >= _MOST:
             self._samples = self._samples[1::2]

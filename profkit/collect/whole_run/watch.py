@@ -9,21 +9,24 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import ClassVar
 
+from msgspec.structs import replace
+
+from profkit.collect.machine.page_faults import count_run_ns
 from profkit.collect.program.clocks import time
-from profkit.collect.program.frames import line_of, walk_up
+from profkit.collect.program.frames import line_of
 from profkit.collect.whole_run.blocking import Blocking
 from profkit.collect.whole_run.collections import Collections
 from profkit.collect.whole_run.columns import Columns
 from profkit.collect.whole_run.devices import Devices, read_choice
-from profkit.collect.whole_run.library_frames import ON_ITS_OWN, activity_of, combine
+from profkit.collect.whole_run.library_frames import ON_ITS_OWN, activity_of, combine, is_base
 from profkit.collect.whole_run.live import Live
 from profkit.collect.whole_run.memory import MemoryCurve
 from profkit.collect.whole_run.step_times import StepTimes
+from profkit.collect.whole_run.waiting import running_for
 from profkit.core.errors import ProfkitError
 from profkit.run.directory import ACCOUNT_FILE, CallSite, save
 from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
@@ -32,18 +35,23 @@ from profkit.source.index import forget_source_files
 from profkit.source.surroundings import forget_surroundings, surroundings_of
 from profkit.source.user_code import UserFiles
 
-_INTERVAL_S = 0.05
-"""A look takes 10 to 40 µs and holds Python's lock: less than a thousandth of the time at this interval."""
-_EARLY, _EARLY_NS = 0.2, 20_000_000_000
-"""The first looks come at this share of the interval, for this long: a short program would have too few of them."""
+_INTERVAL_S = 0.1
+"""A look takes 200 µs of CPU time, as its code is out of the caches by then: .2 % of the time at this interval."""
+_EARLY, _SOON, _HALF, _LATE = 0.1, 1 / 700, 0.5, 1 / 6000
+"""The first looks come at the first share of the interval, later ones once the second share of the run has passed, up
+to half of the interval, and at last once the fourth has, up to all of it: 100 a second for 7 s, 20 after 35 s, 10 after
+10 min. A short program would have too few, and a long one needs no more to be known as well."""
+_GOLDEN, _LEAST, _VARIES = 0.6180339887, 0.75, 0.5
+"""A pause is between three and five quarters of that. A fixed one would meet a program with a beat always at the same
+place; multiples of the golden ratio, less their whole part, fill the range evenly (Weyl's sequence)."""
 _MOST_PLACES = 8
 """The program's lines kept of a stack, from the outermost on; the innermost one always is."""
 _MOST_STACKS = 4096
 """Of further ones only the outermost line is kept; of those that come after twice as many, no line."""
 _MOST_CODES = 20_000
-_SAVED_AFTER_S, _SAVED_AGAIN, _MOST_UNSAVED_NS = 2.0, 1.5, 60_000_000_000
-"""The file is written after this long, and again each time the run has got half as long again, or after a minute: a
-program that is killed loses no more of its account. Writing half a megabyte takes some 10 ms."""
+_SAVED_AFTER_NS, _SAVING_SHARE, _MOST_UNSAVED_NS = 2_000_000_000, 1 / 2000, 60_000_000_000
+"""The file is written every two seconds, which a program that is killed loses, or so seldom that writing takes this
+share of the time: 1 ms for a usual account, 10 ms for half a megabyte. No more than a minute is lost."""
 
 _STARTED = 19
 """The field ``starttime`` of ``/proc/self/stat``, counted from the one after the name (``proc(5)``). psutil would tell,
@@ -90,16 +98,21 @@ class RunWatch:
         self._where, self._is_whole, self._interval_s = where, is_whole, interval_s
         self._live, self._activity = live, StackActivity.OTHER
         self._files, self._process = UserFiles(roots), os.getpid()
-        self._thread = threading.main_thread().ident or 0
-        self._known: dict[CodeType, tuple[StackActivity | None, bool]] = {}
+        self._thread = self._working = threading.main_thread().ident or 0
+        self._native = os.getpid()
+        self._known: dict[CodeType, tuple[StackActivity | None, bool] | None] = {}
         self._stacks: dict[_Stack, _Seen] = {}
+        self._summarised: dict[tuple[StackActivity | _Line, ...], _Stack] = {}
         self._columns, self._last = Columns(), -1
         self._last_lines: tuple[_Line, ...] = ()
         self._entries: dict[_Line, int] = {}
         self._memory, self._devices, self._blocking = MemoryCurve(), Devices(), Blocking(os.getpid())
         self._begun_ns, self._origin_ns = time.time_ns(), time.monotonic_ns()
-        self._looked_ns, self._cpu_ns = 0, self._read_cpu_ns()
-        self._due_ns = int(_SAVED_AFTER_S * 1e9)
+        self._looked_ns, self._turn = 0, 0.0
+        self._clock = self._find_clock()
+        self._cpu_ns = self._read_cpu_ns()
+        self._due_ns = _SAVED_AFTER_NS
+        self._places: dict[_Line, Place] = {}
         self._collections = Collections(self._thread)
         self._stopping, self._looking = _thread.allocate_lock(), _thread.allocate_lock()
         self._is_over = False
@@ -121,6 +134,7 @@ class RunWatch:
             self._look()
             self._show(is_over=True)
             self._save()
+            forget_surroundings()
 
     @classmethod
     def is_watching(cls) -> bool:
@@ -166,16 +180,22 @@ class RunWatch:
 
     @property
     def _pause_s(self) -> float:
-        return self._interval_s * (_EARLY if self._looked_ns < _EARLY_NS else 1)
+        self._turn = (self._turn + _GOLDEN) % 1
+        run_s, most_s = self._looked_ns * 1e-9, self._interval_s
+        wanted_s = max(most_s * _EARLY, min(run_s * _SOON, most_s * _HALF), min(run_s * _LATE, most_s))
+        return wanted_s * (_LEAST + _VARIES * self._turn)
 
     def _look_and_save(self) -> None:
         self._look()
         self._devices.look(self._looked_ns)
         self._show()
         if self._looked_ns >= self._due_ns:
-            self._due_ns = min(int(self._looked_ns * _SAVED_AGAIN), self._looked_ns + _MOST_UNSAVED_NS)
+            self._read_new_places()  # parses each file once, which takes longer than all else
+            begun_ns = time.thread_time_ns()
             with suppress(OSError, ProfkitError):
                 self._save()
+            pause_ns = int((time.thread_time_ns() - begun_ns) / _SAVING_SHARE)
+            self._due_ns = self._looked_ns + min(max(pause_ns, _SAVED_AFTER_NS), _MOST_UNSAVED_NS)
 
     def _show(self, *, is_over: bool = False) -> None:
         if self._live is not None:
@@ -183,7 +203,9 @@ class RunWatch:
             self._live.look(self._looked_ns, activity, self._memory.latest, self._devices.taken)
 
     def _look(self) -> None:
-        stack = self._read(sys._current_frames().get(self._thread))
+        running = running_for(self._thread, sys._current_frames())
+        stack = self._read(running.frames)
+        self._follow(running.thread)
         now_ns, cpu_ns = time.monotonic_ns() - self._origin_ns, self._read_cpu_ns()
         if stack[0] is StackActivity.OTHER:
             stack = self._blocking.read() or stack[0], stack[1]
@@ -193,8 +215,9 @@ class RunWatch:
             self._add((StackActivity.COLLECTING, stack[1]), self._looked_ns + collected_ns, self._cpu_ns + collected_ns)
         self._add(stack, now_ns, cpu_ns)
         self._memory.look(now_ns)
-        self._note_entries(stack[1])
-        self._last_lines = stack[1]
+        if stack[1] != self._last_lines:
+            self._note_entries(stack[1])
+            self._last_lines = stack[1]
 
     def _add(self, stack: _Stack, until_ns: int, cpu_ns: int) -> None:
         """The stack had the time since the one before, and the CPU up to this reading."""
@@ -211,7 +234,11 @@ class RunWatch:
 
     def _note_entries(self, lines: tuple[_Line, ...]) -> None:
         """Count each line below those that the look before had, too."""
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(lines, self._last_lines, strict=False)))
+        same = 0
+        for line, before in zip(lines, self._last_lines, strict=False):
+            if line != before:
+                break
+            same += 1
         for line in lines[same:]:
             if line in self._entries or len(self._entries) < _MOST_STACKS:
                 self._entries[line] = self._entries.get(line, 0) + 1
@@ -223,48 +250,78 @@ class RunWatch:
             self._stacks[stack] = _Seen(len(self._stacks))
         return self._stacks[stack]
 
-    def _read(self, frame: FrameType | None) -> _Stack:
-        """What the stack shows, and the program's lines on it, the caller first. No frame outlives this call."""
+    def _follow(self, thread: int) -> None:
+        """The main thread waits for this one from here on, or for none. What the CPU did for it since the last look is
+        not known."""
+        if thread == self._working:
+            return
+        known = threading._active.get(thread)  # type: ignore[attr-defined]  # not by its lock, which the program may hold
+        self._working, self._native = thread, getattr(known, "native_id", None) or 0
+        self._blocking = Blocking(self._native)
+        self._cpu_ns = self._read_cpu_ns()
+
+    def _read(self, frames: Iterable[FrameType]) -> _Stack:
+        """What the stack shows, innermost first, and the program's lines on it, the caller first. No frame outlives
+        this call."""
         seen: list[StackActivity | _Line] = []
-        for caller in walk_up(frame):
-            activity, is_user = self._judge(caller.f_code)
+        judged = self._known
+        for caller in frames:
+            code = caller.f_code
+            known = judged[code] if code in judged else self._judge(code)
+            if known is None:
+                break
+            activity, is_user = known
             if activity is StackActivity.PROFKIT and seen:
                 continue  # profkit wraps what the program calls: only at the end of a stack is the time its own
             if activity is not None:
                 seen.append(activity)
             if is_user:
-                seen.append((caller.f_code, line_of(caller)))
-        return _summarise(reversed(seen))
+                seen.append((code, line_of(caller)))
+        shown = tuple(seen)
+        if shown not in self._summarised:
+            if len(self._summarised) >= _MOST_STACKS:
+                self._summarised.clear()
+            self._summarised[shown] = _summarise(reversed(seen))
+        return self._summarised[shown]
 
-    def _judge(self, code: CodeType) -> tuple[StackActivity | None, bool]:
-        if (known := self._known.get(code)) is None:
+    def _judge(self, code: CodeType) -> tuple[StackActivity | None, bool] | None:
+        """What the function does, and whether it is the program's; None for the one below the program."""
+        if code not in self._known:
             if len(self._known) >= _MOST_CODES:
                 self._known.clear()
             is_user = self._files[code.co_filename]
-            known = self._known[code] = None if is_user else activity_of(code), is_user
-        return known
+            self._known[code] = None if is_base(code) else (None if is_user else activity_of(code), is_user)
+        return self._known[code]
+
+    def _find_clock(self) -> int | None:
+        """The clock of the main thread's CPU time, which lives as long as the process."""
+        with suppress(AttributeError, OSError):
+            return int(time.pthread_getcpuclockid(self._thread))
+        return None
 
     def _read_cpu_ns(self) -> int:
-        """The CPU time of the watched thread; 0 always where the system does not say."""
-        with suppress(AttributeError, OSError):
-            return int(time.clock_gettime_ns(time.pthread_getcpuclockid(self._thread)))
-        return 0
+        """The CPU time of the thread that works; 0 always where the system does not say. A clock of a thread that may
+        have ended must not be asked for: glibc reads freed memory then."""
+        if self._working != self._thread:
+            return count_run_ns(self._native) or 0
+        return 0 if self._clock is None else time.clock_gettime_ns(self._clock)
 
     def _save(self) -> None:
         save(self._where(), ACCOUNT_FILE, self._account())
 
     def _account(self) -> RunAccount:
+        self._read_new_places()
         lines: dict[_Line, int] = {}
         stacks = []
         for (activity, places), seen in list(self._stacks.items()):
             numbers = tuple(lines.setdefault(line, len(lines)) for line in places)
             times = seen.time_ns, seen.cpu_ns, seen.first_ns, seen.last_ns, seen.looks, seen.visits
             stacks.append(StackTime(activity.value, numbers, *times))
-        account = RunAccount(
+        return RunAccount(
             started_ns=_started_ns() if self._is_whole else 0,
             begun_ns=self._begun_ns,
             until_ns=self._begun_ns + self._looked_ns,
-            places=tuple(_place(*line, self._entries.get(line, 0)) for line in lines),
+            places=tuple(self._place(line) for line in lines),
             stacks=tuple(stacks),
             column_ns=self._columns.column_ns,
             columns=self._columns.taken(),
@@ -275,9 +332,17 @@ class RunWatch:
             choice=read_choice(),
             steps=self._steps.taken(self._counter_ns) if self._steps is not None else (),
         )
+
+    def _read_new_places(self) -> None:
+        """Of lines that were not seen before. What surrounds the lines of a file is kept until the end."""
+        for _, lines in list(self._stacks):
+            for line in lines:
+                if line not in self._places:
+                    self._places[line] = _read_place(*line)
         forget_source_files()
-        forget_surroundings()
-        return account
+
+    def _place(self, line: _Line) -> Place:
+        return replace(self._places[line], entries=self._entries.get(line, 0))
 
 
 def _summarise(stack: Iterable[StackActivity | _Line]) -> _Stack:
@@ -294,11 +359,11 @@ def _summarise(stack: Iterable[StackActivity | _Line]) -> _Stack:
     return shown, tuple(known if len(known) <= _MOST_PLACES else [*known[: _MOST_PLACES - 1], known[-1]])
 
 
-def _place(code: CodeType, line: int, entries: int) -> Place:
+def _read_place(code: CodeType, line: int) -> Place:
     file = source_file(code)
     around = surroundings_of(file, line)
     site = CallSite(file, line, function_name(code), source_line(file, line))
-    return Place(site, around.loop, around.evaluates, around.trains, around.without_gradients, entries)
+    return Place(site, around.loop, around.evaluates, around.trains, around.without_gradients)
 
 
 def _started_ns() -> int:

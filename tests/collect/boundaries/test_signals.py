@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from profkit.collect.boundaries.choice import StepBoundary
+from profkit.collect.boundaries.optimizer_steps import OptimizerSteps
 from profkit.collect.boundaries.signals import StepSignals
 from profkit.collect.program.guard import Guard
 from profkit.run.directory import LoaderUse, OptimizerUse
@@ -96,6 +97,33 @@ def test_hooks_of_the_programs_after_the_step_see_nothing_of_profkit(listener):
         handle.remove()
     assert seen == [{}] * 6
     assert optimizers.register_optimizer_step_post_hook is register
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 1, 0)])
+def test_listeners_leave_nothing_in_whatever_order_they_go(order):
+    register = optimizers.register_optimizer_step_post_hook
+    listeners = [OptimizerSteps(lambda _: None, Guard(lambda _: None), None, None) for _ in order]
+    for one in listeners:
+        one.install()
+    for number in order:
+        listeners[number].remove()
+    assert optimizers.register_optimizer_step_post_hook is register
+    assert not OptimizerSteps._left
+
+
+def test_a_wrapper_of_the_programs_stays(listener):
+    register = optimizers.register_optimizer_step_post_hook
+    with listener.on():
+
+        def own(hook: Any) -> Any:
+            return register(hook)
+
+        optimizers.register_optimizer_step_post_hook = own
+    try:
+        assert optimizers.register_optimizer_step_post_hook is own
+    finally:
+        optimizers.register_optimizer_step_post_hook = register
+        OptimizerSteps._left.clear()
 
 
 def test_a_hook_of_the_programs_before_the_step_changes_nothing(listener):

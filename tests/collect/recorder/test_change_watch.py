@@ -8,7 +8,7 @@ from torch.optim import optimizer
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from profkit.collect.boundaries.changes import BLOCK_STEPS
+from profkit.collect.boundaries.changes import BLOCK_STEPS, Change, ChangeKind
 from profkit.collect.boundaries.choice import StepBoundary
 from profkit.collect.boundaries.next_boundary import NextBoundary
 from profkit.collect.program.guard import Guard
@@ -172,3 +172,36 @@ def test_steps_that_were_timed_come_first():
     times = StepTimes()
     ChangeWatch(lambda *_: None, times).note_timed([60_000_000, 50_000_000], 200_000_000)
     assert times.taken(0) == (StepSpan(200_000_000, 2, 110_000_000, 50_000_000, 60_000_000),)
+
+
+def test_after_a_window_the_same_optimizer_is_counted():
+    """Whichever stepped first after it would make other steps of the same training."""
+    model = torch.nn.Linear(4, 4)
+    often, seldom = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    times = StepTimes()
+    changes = []
+    watch = ChangeWatch(lambda *change: changes.append(change), times)
+    watch.install()
+    seldom.step()
+    watch._found = Change(ChangeKind.MEMORY, 2.0, 1, (), 0)
+    seldom.step()
+    assert len(changes) == 1
+    watch.count_on()
+    for _ in range(6):
+        for _ in range(5):
+            often.step()
+        seldom.step()
+    watch.remove()
+    assert sum(span.steps for span in times.taken(0)) == 1 + 5  # the first after the window has no time
+
+
+@pytest.mark.parametrize(
+    ("begin", "said"),
+    [(ChangeWatch.install, "looking for changes"), (ChangeWatch.count_on, "counting the run's steps")],
+)
+def test_a_failure_says_what_ends_with_it(capsys, begin, said):
+    watch = ChangeWatch(lambda *_: None)
+    begin(watch)
+    watch._guard(lambda: 1 // 0)
+    assert capsys.readouterr().err.startswith(f"profkit: no longer {said}: ZeroDivisionError")
+    assert len(optimizer._global_optimizer_post_hooks) == 0

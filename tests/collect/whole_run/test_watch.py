@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from profkit.collect.launch import main_module
+from profkit.collect.whole_run import watch as watching
 from profkit.collect.whole_run.watch import RunWatch
-from profkit.run.directory import ACCOUNT_FILE
-from profkit.run.whole_run import load_account
+from profkit.run.directory import ACCOUNT_FILE, CallSite
+from profkit.run.whole_run import StackActivity, load_account
 from tests.forks import LONGEST_S
 
 OFTEN_S = 0.001
@@ -46,13 +49,25 @@ def test_the_programs_own_file_is_no_library_whatever_its_name(watch):
     assert watch._judge(own) == (None, True)
 
 
+def test_what_lies_below_the_program_is_not_its_own(watch):
+    """A process may be a fork amid `subprocess`; a program that starts one waits for it."""
+    texts = {"Popen": subprocess.__file__, "run": main_module.__file__, "train": __file__}
+    own = {name: compile(f"def {name}(): pass", file, "exec").co_consts[0] for name, file in texts.items()}
+
+    def stack(*names: str):
+        return [SimpleNamespace(f_code=own[name], f_lineno=1, f_lasti=0) for name in names]
+
+    assert watch._read(stack("train", "run", "Popen"))[0] is StackActivity.OTHER
+    assert watch._read(stack("Popen", "train", "run"))[0] is StackActivity.CHILD
+
+
 def test_a_look_at_an_instruction_without_a_line_tells_the_line_before(watch, tmp_path):
     """Python changes threads at jumps back, and that of this loop has no line."""
     code = wait_for_looks.__code__
     at = max(start for start, _, line in code.co_lines() if line is not None)
-    frame = SimpleNamespace(f_code=code, f_lineno=None, f_lasti=at, f_back=None)
+    frame = SimpleNamespace(f_code=code, f_lineno=None, f_lasti=at)
     watch.start()
-    watch._entry(watch._read(frame)).looks += 1
+    watch._entry(watch._read([frame])).looks += 1
     watch.finish()
     lines = {place.site.line for place in load_account(tmp_path).places}
     assert next(line for start, _, line in code.co_lines() if start == at) in lines
@@ -98,6 +113,64 @@ def test_the_account_of_a_program_that_goes_on_is_kept(tmp_path):
     watch.finish()
     assert not account.is_over
     assert load_account(tmp_path).is_over
+
+
+@pytest.mark.parametrize(("run_s", "pause_s"), [(0, 0.01), (7, 0.01), (14, 0.02), (40, 0.05), (300, 0.05), (900, 0.1)])
+def test_looks_come_less_often_as_the_run_goes_on_and_never_with_a_beat(tmp_path, run_s, pause_s):
+    watch = RunWatch(lambda: tmp_path, ())
+    watch._looked_ns = run_s * 10**9
+    pauses = [watch._pause_s for _ in range(100)]
+    assert sum(pauses) / len(pauses) == pytest.approx(pause_s, rel=0.02)
+    assert 0.75 * pause_s <= min(pauses) < max(pauses) <= 1.25 * pause_s
+    assert len(set(pauses)) == 100
+
+
+@pytest.mark.parametrize(
+    ("took_ns", "until_next_ns"), [(1_000_000, 2 * 10**9), (4_000_000, 8 * 10**9), (10**9, 60 * 10**9)]
+)
+def test_the_account_is_written_as_often_as_writing_costs_little(watch, monkeypatch, took_ns, until_next_ns):
+    now = [0]
+    monkeypatch.setattr(watching, "time", SimpleNamespace(thread_time_ns=lambda: now[0]))
+    monkeypatch.setattr(watch, "_look", lambda: None)
+    monkeypatch.setattr(watch, "_save", lambda: now.append(now.pop() + took_ns))
+    watch._looked_ns = watch._due_ns
+    watch._look_and_save()
+    assert watch._due_ns - watch._looked_ns == until_next_ns
+
+
+def test_the_programs_files_are_parsed_for_new_lines_alone(watch, tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(watching, "_read_place", lambda *line: read.append(line) or watching.Place(CallSite("", 1, "")))
+    first, second = ((wait_for_looks.__code__, line) for line in (1, 2))
+    for lines in ((first,), (first, second)):
+        watch._entry((StackActivity.OTHER, lines))
+        watch._note_entries(lines)
+        watch._save()
+    assert read == [first, second]
+    assert [place.entries for place in load_account(tmp_path).places] == [2, 1]
+
+
+def test_a_thread_that_is_joined_is_looked_at_with_its_own_time(watch, tmp_path):
+    watch.start()
+
+    def train() -> None:
+        for _ in range(5):
+            wait_for_looks(watch, sum(seen.looks for seen in list(watch._stacks.values())) + 10)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    watch.finish()
+    account = load_account(tmp_path)
+    within = [stack for stack in account.stacks if "train" in _functions(account, stack)]
+    assert within
+    assert all(_functions(account, stack)[0].startswith("test_") for stack in within)
+    assert sum(stack.time_ns for stack in account.stacks) == account.until_ns - account.begun_ns
+    assert sum(stack.cpu_ns for stack in within) > 0
+
+
+def _functions(account, stack) -> list[str]:
+    return [account.places[at].site.function.rpartition(".")[2] for at in stack.places]
 
 
 def test_a_directory_that_is_gone_disturbs_nothing(tmp_path):
