@@ -201,3 +201,13 @@ def test_calls_of_a_model_that_is_updated_later_are_no_whole_steps(more, told):
     assert note is None or note.endswith("backward passes and updates, 60 % of the run, were not recorded")
     unwatched = check_outdone(facts_of(events, run=run))
     assert unwatched is None or unwatched.endswith("backward passes and updates were not recorded")
+
+
+@pytest.mark.parametrize(("with_backward", "is_told"), [(4, False), (2, False), (1, True)])
+def test_calls_that_are_followed_by_a_backward_pass_leave_nothing_out(with_backward, is_told):
+    """As those of L-BFGS, whose own step comes after twenty of them."""
+    run = Run(torch="2.13", step_signal="forward", was_outdone=True)
+    events = [event for i in range(4) for event in (step(i, 100 * i, 100), op("aten::mm", 100 * i, 40))]
+    node = "autograd::engine::evaluate_function: MmBackward0"
+    events += [op(node, 100 * i + 50, 30) for i in range(with_backward)]
+    assert (check_outdone(facts_of(events, run=run)) is not None) is is_told
