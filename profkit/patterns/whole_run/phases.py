@@ -98,7 +98,9 @@ def _is_in_steps(facts: Facts, phase: Phase) -> bool:
     """Whether the line that takes most of the phase ran in the located step, and the measured steps have about as many
     operators: what comes once in an epoch may have fallen into the located step by chance."""
     steps, rows = facts.steps, facts.operators.rows
-    if phase.label not in (EVALUATION, UNGRADED) or not phase.lines or facts.is_part or steps.located.all():
+    if phase.label not in (EVALUATION, UNGRADED) or not phase.lines or facts.is_part:
+        return False
+    if not steps.located.any() or steps.located.all():
         return False
     index = facts.step_of(rows)
     count = np.bincount(index[index >= 0], minlength=len(steps))
