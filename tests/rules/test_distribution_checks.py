@@ -42,8 +42,8 @@ def test_the_checks_of_a_step_are_one_finding():
     facts = facts_of(steps_of(op("aten::linear", 0, 50), *run_of(CHECK, 100), *run_of(CHECK, 300)))
     (found,) = distribution_checks.check(facts)
     assert found.message == (
-        "Arguments and values of distributions are checked 2 times a step, which takes 50.0 µs; on a GPU, each would be a "
-        "wait for the device."
+        "Arguments and values of distributions are checked 2 times a step, which takes 50.0 µs; on a GPU, each would be "
+        "a wait for the device."
     )
     assert found.evidence == {"checks_per_step": 2, "check_ns_per_step": 50_000}
     assert predict_saving(facts, found.edit).time_ns_per_step == 50_000  # from 100 to 125, and from 300 to 325
