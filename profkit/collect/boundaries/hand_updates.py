@@ -12,6 +12,7 @@ import ctypes
 import sys
 import weakref
 from collections import deque
+from collections.abc import Callable
 from types import ModuleType
 
 import torch
@@ -31,9 +32,11 @@ which every example moves."""
 
 class HandUpdates:
     """From `install` to `remove`, knows whether the program differentiates by hand. Python looks `grad` up in its
-    module just before it calls it, so a property of the module's class notices that without being on the stack."""
+    module just before it calls it, so a property of the module's class notices that without being on the stack. From
+    `tell` on, each such look-up calls ``on_gradient``, which may not raise."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_gradient: Callable[[], None] = lambda: None) -> None:
+        self._on_gradient, self._tells = on_gradient, False
         self._differentiates = self._gave_up = False
         self._weights: weakref.ref[Tensor] | None = None
         self._last: weakref.ref[Tensor] | None = None
@@ -51,10 +54,16 @@ class HandUpdates:
         self._original, self._installed = type(module), Noticed
         module.__class__ = Noticed
 
+    def tell(self) -> None:
+        self._tells = True
+
     def _note_lookup(self) -> None:
         self._differentiates = True
+        if self._tells:
+            self._on_gradient()
 
     def remove(self) -> None:
+        self._tells = False
         module, installed, self._installed = torch.autograd, self._installed, None
         if installed is not None and type(module) is installed and self._original is not None:
             module.__class__ = self._original  # else something else has replaced it
