@@ -67,7 +67,7 @@ class _Checks(Struct, frozen=True):
     operators: Rows
 
 
-@rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.WHOLE_STEP)
+@rule(Kind.OPPORTUNITY, Need.OPERATORS)
 def distribution_checks(facts: Facts) -> Suspicions:
     """One finding for all of them, as one setting ends them."""
     checks = _find(facts)
@@ -75,14 +75,16 @@ def distribution_checks(facts: Facts) -> Suspicions:
         return
     count = times_per_step(facts, checks.last)
     took_ns = facts.steps.per_step_ns(int((checks.end_ns - checks.start_ns).sum()))
-    spans = shrink_spans(checks.start_ns, checks.end_ns, 0, _UNCERTAINTY)
+    edits = [drop_operators(facts, checks.operators, _UNCERTAINTY)]
+    if not facts.steps.located.all():  # marks of lines lengthen what Python does in between
+        edits.append(shrink_spans(checks.start_ns, checks.end_ns, 0, _UNCERTAINTY))
     waits = "; on a GPU, each would be a wait for the device" if not facts.device.present else ""
     yield Suspicion(
         message=f"Arguments and values of distributions are checked {format_count(count, 'time')} a step, which takes "
         f"{format_time(as_in_step_ns(facts, took_ns))}{waits}.",
         fix="Once the program works, pass `validate_args=False` to its distributions, or turn all checks off with "
         "`torch.distributions.Distribution.set_default_validate_args(False)`. A NaN then raises no error here.",
-        edit=combine([drop_operators(facts, checks.operators, _UNCERTAINTY), spans]),
+        edit=combine(edits),
         worth=LOW_FROM,
         confidence=0.9,
         count=count,

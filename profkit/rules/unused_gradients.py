@@ -132,9 +132,9 @@ _BELONGS = (
 )
 _HELD = (
     "Name what this loss is differentiated by: `loss.backward(inputs=list(model.parameters()))`, with the parameters "
-    "of the optimizer that steps next, or with the input that is changed. Autograd then computes no other gradient. If the other model only hands its "
-    "output to the trained one, `detach()` that output. If it stands behind the trained one, call "
-    "`requires_grad_(False)` on it before this forward pass, and with True before its own."
+    "of the optimizer that steps next, or with the input that is changed. Autograd then computes no other gradient. If "
+    "the other model only hands its output to the trained one, `detach()` that output. If it stands behind the trained "
+    "one, call `requires_grad_(False)` on it before this forward pass, and with True before its own."
 )
 _UNHELD = (
     "Call `requires_grad_(False)` before the training on the part of the model that no optimizer holds. If it is meant "

@@ -42,8 +42,8 @@ def test_the_checks_of_a_step_are_one_finding():
     facts = facts_of(steps_of(op("aten::linear", 0, 50), *run_of(CHECK, 100), *run_of(CHECK, 300)))
     (found,) = distribution_checks.check(facts)
     assert found.message == (
-        "Arguments and values of distributions are checked 2 times a step, which takes 50.0 µs; on a GPU, each would be "
-        "a wait for the device."
+        "Arguments and values of distributions are checked 2 times a step, which takes 50.0 µs; on a GPU, each would "
+        "be a wait for the device."
     )
     assert found.evidence == {"checks_per_step": 2, "check_ns_per_step": 50_000}
     assert predict_saving(facts, found.edit).time_ns_per_step == 50_000  # from 100 to 125, and from 300 to 325
@@ -96,6 +96,12 @@ def test_the_line_is_the_one_that_makes_the_distribution():
     (found,) = distribution_checks.check(facts_of(events, callsites=SITES))
     assert found.places.location is not None
     assert (found.places.location.file, found.places.location.line) == ("/a/agent.py", 7)
+
+
+def test_where_lines_were_marked_in_all_steps_only_operators_are_priced():
+    facts = facts_of([step(0, 0, STEP), mark(0, 90, 60), op("aten::linear", 0, 50), *run_of(CHECK, 100)])
+    (found,) = distribution_checks.check(facts)
+    assert predict_saving(facts, found.edit).time_ns_per_step == 15_000
 
 
 def test_missing_data():

@@ -1,9 +1,9 @@
 """Programs that differentiate by `torch.autograd.grad` and update their weights by hand: calls of the model between two
 updates are parts of one step. A loop over the examples of a batch, one gradient for each, makes sixty-four of them.
 
-Nothing tells of such an update. But the model's weights are other tensors afterwards, or have another version. An update
-through ``.data`` leaves both as they are, so a few numbers of the first and the last weights are compared, too, where
-they lie in the host's memory. With those on a device it takes `_PATIENCE_S` until calls are steps.
+Nothing tells of such an update. But the model's weights are other tensors afterwards, or have another version. One that
+goes through ``.data`` leaves both as they are, so a few numbers of the first and the last weights are compared, too,
+where they lie in the host's memory. With those on a device it takes `_PATIENCE_S` until calls are steps.
 """
 
 from __future__ import annotations

@@ -33,8 +33,9 @@ _ONLY_ANCESTORS = "1"
 
 class StackRequest(Struct, frozen=True):
     """``begun_ns`` is when the recording's measured steps began, or the plain ones if it has none; it tells one request
-    from the next. ``thread`` of ``process`` is the recorded one. The plain steps began at ``plain_ns``. Once the request ``is_over``, that many
-    whole ``steps`` lie between ``from_ns`` and ``to_ns``; they are the measured ones if they ``were_recorded``."""
+    from the next. ``thread`` of ``process`` is the recorded one. The plain steps began at ``plain_ns``. Once the
+    request ``is_over``, that many whole ``steps`` lie between ``from_ns`` and ``to_ns``; they are the measured ones if
+    they ``were_recorded``."""
 
     process: int
     thread: int

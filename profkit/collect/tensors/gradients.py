@@ -164,8 +164,9 @@ class _Added:
 @dataclass(slots=True)
 class _Followed:
     """One parameter and its gradient. ``tensor`` is the gradient at the last look, in ``memory``; ``first_memory`` is
-    that of the first gradient. ``waiting`` was added since the parameter's last update, ``taken`` was used by an optimizer step,
-    ``dropped`` was thrown away before one. ``grew``: something was added during the located step or, later, since it.
+    that of the first gradient. ``waiting`` was added since the parameter's last update, ``taken`` was used by an
+    optimizer step, ``dropped`` was thrown away before one. ``grew``: something was added during the located step or,
+    later, since it.
     """
 
     parameter: weakref.ref[Tensor]
@@ -303,11 +304,12 @@ class _Seen:
     def freed_unread(self) -> Iterator[int]:
         """The nodes whose gradient's memory was freed in the recording before any operator took it."""
         for number, node in enumerate(self.nodes):
-            freed_ns = min((at_ns for at_ns in self.freed_ns.get(node.stored, ()) if at_ns >= node.end_ns), default=None)
-            if node.stored and freed_ns is not None:
-                used_ns = self.used_ns.get(node.stored, ())
-                if not any(node.end_ns <= at_ns < freed_ns for at_ns in used_ns):
-                    yield number
+            memory, since_ns = node.stored, node.end_ns
+            freed_ns = min((at_ns for at_ns in self.freed_ns.get(memory, ()) if at_ns >= since_ns), default=None)
+            if not memory or freed_ns is None:
+                continue
+            if not any(since_ns <= at_ns < freed_ns for at_ns in self.used_ns.get(memory, ())):
+                yield number
 
     def _is_used(self, memory: int, since_ns: int) -> bool:
         """Whether it was an operator's input before it was reallocated."""
