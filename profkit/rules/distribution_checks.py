@@ -22,8 +22,9 @@ Use instead
 
 How the saving is estimated
 The step is replayed without the checks' operators, the Python between them and, on a GPU, the waits. What Python does
-before a check's first operator stays, so the gain is a little larger. It is an opportunity, and no fault: without the
-checks a NaN, or a value outside of the distribution's support, raises no error.
+before a check's first operator stays, so the gain is a little larger. Where the only recorded step is one whose lines
+were marked, the price is rough and the severity low: marks make Python look longer than it is. It is an opportunity,
+and no fault: without the checks a NaN, or a value outside of the distribution's support, raises no error.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from profkit.rules.base import (
     Facts,
     Kind,
     Need,
+    Severity,
     Suspicion,
     Suspicions,
     format_count,
@@ -55,6 +57,8 @@ _BETWEEN = ("reshape", "view", "_is_all_true", "is_nonzero")
 _MOST_LINES = 3
 _UNCERTAINTY = 0.2
 """What Python does before the first comparison is not counted; what the program itself compares just before is."""
+_UNCERTAINTY_TRACED = 0.6
+"""The tracer takes a microsecond of each call of a library, which may be more than the call itself."""
 
 
 class _Checks(Struct, frozen=True):
@@ -75,16 +79,17 @@ def distribution_checks(facts: Facts) -> Suspicions:
         return
     count = times_per_step(facts, checks.last)
     took_ns = facts.steps.per_step_ns(int((checks.end_ns - checks.start_ns).sum()))
-    edits = [drop_operators(facts, checks.operators, _UNCERTAINTY)]
-    if not facts.steps.located.all():  # marks of lines lengthen what Python does in between
-        edits.append(shrink_spans(checks.start_ns, checks.end_ns, 0, _UNCERTAINTY))
+    is_traced = bool(facts.steps.located.all())
+    uncertainty = _UNCERTAINTY_TRACED if is_traced else _UNCERTAINTY
+    spans = shrink_spans(checks.start_ns, checks.end_ns, 0, uncertainty)
     waits = "; on a GPU, each would be a wait for the device" if not facts.device.present else ""
     yield Suspicion(
         message=f"Arguments and values of distributions are checked {format_count(count, 'time')} a step, which takes "
         f"{format_time(as_in_step_ns(facts, took_ns))}{waits}.",
         fix="Once the program works, pass `validate_args=False` to its distributions, or turn all checks off with "
         "`torch.distributions.Distribution.set_default_validate_args(False)`. A NaN then raises no error here.",
-        edit=combine(edits),
+        edit=combine([drop_operators(facts, checks.operators, uncertainty), spans]),
+        severity=Severity.LOW if is_traced else None,
         worth=LOW_FROM,
         confidence=0.9,
         count=count,

@@ -135,7 +135,7 @@ def unattributed_time(facts: Facts) -> Suspicions:
     if (not has_device and _is_spent_inside(facts)) or _is_repeated_time(facts, share) or _is_an_import(facts, spent):
         return
     if sampled := _sampled_lines(facts, share):
-        yield _suspect_sampled(facts, spent, sampled, share)
+        yield _suspect_sampled(facts, spent, sampled, _share_of_plain(facts, share))
         return
     if has_device and not _fits_plain_steps(facts, steps.per_step_ns(spent.total_ns)):
         return
@@ -197,6 +197,12 @@ def _sampled_lines(facts: Facts, share: float) -> tuple[OutsideLine, ...]:
     return tuple(line for line in lines[:_MOST_LINES] if line.outside >= _NOTABLE_SHARE * share or line is lines[0])
 
 
+def _share_of_plain(facts: Facts, share: float) -> float:
+    """The share of a plain step that passes outside of PyTorch, if lines were marked in all recorded ones: marks make
+    Python look longer than it is, PyTorch's own as well. Samples tell then."""
+    return min(share, sum(line.outside for line in lines_outside(facts))) if facts.steps.located.all() else share
+
+
 def _is_repeated(facts: Facts, site: CallSite) -> bool:
     """Whether `repeated-call` names the line, or the function that it belongs to."""
     return any(
@@ -223,7 +229,7 @@ def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, .
     """The line that takes most of it, with its price: its share of a step that nothing else watched."""
     first, has_device = lines[0].price, facts.device.present
     calls = f", in `{first.callee}`" if first.callee else ""
-    per_step_ns = facts.steps.per_step_ns(int(length_ns(facts, spent.start_ns, spent.end_ns).sum()))
+    per_step_ns = round(share * facts.steps.usual_ns)
     edit = _edit(facts, spent, ()) if has_device else without_share(facts, first.share, first.low, first.high)
     bound = format_share(replay(facts, edit).fraction) if edit is not None else ""
     how_much = f"{format_share(share)} of the step, {format_time(as_in_step_ns(facts, per_step_ns))},"

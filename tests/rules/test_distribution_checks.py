@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from profkit.findings.values import Kind
+from profkit.findings.values import Kind, Severity
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.distribution_checks import distribution_checks
 from profkit.run.directory import CallSite
@@ -98,10 +98,14 @@ def test_the_line_is_the_one_that_makes_the_distribution():
     assert (found.places.location.file, found.places.location.line) == ("/a/agent.py", 7)
 
 
-def test_where_lines_were_marked_in_all_steps_only_operators_are_priced():
+def test_where_lines_were_marked_in_all_steps_the_severity_is_low():
     facts = facts_of([step(0, 0, STEP), mark(0, 90, 60), op("aten::linear", 0, 50), *run_of(CHECK, 100)])
     (found,) = distribution_checks.check(facts)
-    assert predict_saving(facts, found.edit).time_ns_per_step == 15_000
+    assert found.severity is Severity.LOW
+    assert found.edit is not None
+    assert found.edit.uncertainty == 0.6
+    (unmarked,) = find(op("aten::linear", 0, 50), *run_of(CHECK, 100))
+    assert unmarked.severity is None
 
 
 def test_missing_data():

@@ -163,6 +163,16 @@ def test_a_function_that_takes_notably_more_than_its_line_is_told(others, told):
     assert ("All lines of `main` take 35 % outside of PyTorch. Without this line" in found.message) is told
 
 
+def test_where_lines_were_marked_in_all_steps_samples_tell_the_share():
+    """Marks make of 30 % a half."""
+    located = [step(0, 0, 2000), op("aten::mm", 0, 1000), mark(0, 1000, 1000)]
+    (found,) = find_sampled({(0,): 20, (1,): 10}, located)
+    assert found.evidence["unattributed_share"] == 0.3
+    assert found.message.startswith("30 % of the step, 600 µs, pass outside")
+    (unmarked,) = find_sampled({(0,): 20, (1,): 10})
+    assert unmarked.evidence["unattributed_share"] == 0.5
+
+
 def test_too_few_samples_leave_the_located_step():
     located = [step(0, 0, 2000), op("aten::mm", 0, 300), mark(2, 300, 1700)]
     few = StackSamples(threads=(SampledThread("main", "", 9),), sites=SITES, stacks=(SampledStack(0, (0,), "", 9),))
