@@ -30,15 +30,20 @@ def setup(device: str) -> State:
     return State(policy, torch.full((2,), 0.5, device=device), states)
 
 
+def actions(state: State, states: Tensor) -> Tensor:
+    with torch.no_grad():
+        return state.policy(states)
+
+
 def pitfall(state: State) -> Iterator[Tensor]:
     for states in state.states:
-        mean = state.policy(states)
+        mean = actions(state, states)
         policy = Normal(mean, state.deviation)  # expect: distribution-checks
-        yield policy.log_prob(mean.detach() + 0.1).sum()
+        yield policy.log_prob(mean + 0.1).sum()
 
 
 def fix(state: State) -> Iterator[Tensor]:
     for states in state.states:
-        mean = state.policy(states)
+        mean = actions(state, states)
         policy = Normal(mean, state.deviation, validate_args=False)
-        yield policy.log_prob(mean.detach() + 0.1).sum()
+        yield policy.log_prob(mean + 0.1).sum()

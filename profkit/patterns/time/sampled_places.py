@@ -67,7 +67,7 @@ def _by_calling_line(facts: Facts, divided: Divided) -> Counter[tuple[str, int]]
     shares = Counter[tuple[str, int]]()
     for number in np.flatnonzero(of_sites).tolist():
         if (found := call_site(facts, number)) is not None:
-            shares[found.file, found.line] += of_sites[number] / divided.total_ns
+            shares[found.file, found.line] += float(of_sites[number]) / divided.total_ns
     return shares
 
 

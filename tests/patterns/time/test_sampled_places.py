@@ -75,6 +75,10 @@ def test_a_backward_pass_is_at_the_line_that_runs_it():
     assert told(facts_with(0.3, 0.3, 0.4, events=[*traced, *measured])) == {2: 0.4}
 
 
+def test_the_shares_can_be_saved():
+    assert {type(place.share) for place in sampled_places(facts_with(0.3, 0.5, 0.2))} == {float}
+
+
 def test_the_costliest_places_have_these_lines():
     first, second, third = tell_costliest(facts_with(0.3, 0.5, 0.2))
     assert [one.location.line for one in (first, second, third) if one.location] == [1, 0, 2]
