@@ -123,7 +123,7 @@ class Cycle:
         else:
             plan = first.for_cycles(self.every, first.active if self.every == 1 else MEASURED)
         if self.every > 1 and self.extent is not Extent.LONG_STEP:
-            plan = replace(plan, after=max(1, min(_MOST_AFTER, -(-_SAMPLED_NS // max(median(self.step_ns), 1)))))
+            plan = replace(plan, after=max(1, min(_MOST_AFTER, _SAMPLED_NS // max(int(median(self.step_ns)), 1))))
         if self.earlier_ns and not first.earlier_step_ns:
             plan = replace(plan, earlier_step_ns=self.earlier_ns, earlier_until_ns=self.until_ns)
         return replace(plan, known_step_ns=self.step_ns, known_step_faults=self.step_faults)

@@ -7,7 +7,7 @@ time passes than the recording places there hold what it places nowhere. On a de
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 
 import numpy as np
 from msgspec import Struct
@@ -52,7 +52,7 @@ def sampled_places(facts: Facts) -> tuple[SampledPlace, ...]:
     return tuple(SampledPlace(site, share * scale) for share, site in found)
 
 
-def _by_calling_line(facts: Facts, divided: Divided) -> Counter[tuple[str, int]]:
+def _by_calling_line(facts: Facts, divided: Divided) -> defaultdict[tuple[str, int], float]:
     """The share of the step that the recording places at each line, a backward pass at the line that runs it: so do
     samples."""
     host, gaps, lines = divided.host, divided.gaps, facts.lines
@@ -64,7 +64,7 @@ def _by_calling_line(facts: Facts, divided: Divided) -> Counter[tuple[str, int]]
     )
     running = _sums(site[lines.backward[host.rows]], host.time_ns[lines.backward[host.rows]], divided.lines)
     of_sites += between_nodes_ns * running / max(float(running.sum()), 1.0)
-    shares = Counter[tuple[str, int]]()
+    shares = defaultdict[tuple[str, int], float](float)
     for number in np.flatnonzero(of_sites).tolist():
         if (found := call_site(facts, number)) is not None:
             shares[found.file, found.line] += float(of_sites[number]) / divided.total_ns
