@@ -19,31 +19,30 @@ triggers = ("distribution-checks",)
 @dataclass(frozen=True)
 class State:
     policy: nn.Module
-    deviation: Tensor
     states: list[Tensor]
 
 
 def setup(device: str) -> State:
     torch.manual_seed(0)
-    policy = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 2)).to(device)
-    states = [torch.randn(16, 8, device=device) for _ in range(240)]
-    return State(policy, torch.full((2,), 0.5, device=device), states)
+    policy = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 4)).to(device)
+    return State(policy, [torch.randn(16, 8, device=device) for _ in range(240)])
 
 
-def actions(state: State, states: Tensor) -> Tensor:
+def moments(state: State, states: Tensor) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
-        return state.policy(states)
+        mean, width = state.policy(states).chunk(2, dim=-1)
+        return mean, width.exp()
 
 
 def pitfall(state: State) -> Iterator[Tensor]:
     for states in state.states:
-        mean = actions(state, states)
-        policy = Normal(mean, state.deviation)  # expect: distribution-checks
+        mean, deviation = moments(state, states)
+        policy = Normal(mean, deviation)  # expect: distribution-checks
         yield policy.log_prob(mean + 0.1).sum()
 
 
 def fix(state: State) -> Iterator[Tensor]:
     for states in state.states:
-        mean = actions(state, states)
-        policy = Normal(mean, state.deviation, validate_args=False)
+        mean, deviation = moments(state, states)
+        policy = Normal(mean, deviation, validate_args=False)
         yield policy.log_prob(mean + 0.1).sum()
