@@ -186,9 +186,9 @@ class PhaseRecordings:
         self.stop_tracing()
         if phase in (Phase.AFTER, Phase.DONE):
             return
-        if not complete and self._recordings.take_part_back():
+        if not complete and self._cut_events is not None and not self._file.run.is_part:
             self._notes.append(_CUT_OFF)
-            self._file.set(is_part=True)
+            self._file.set(is_part=self._recordings.take_part_back())
         if not complete:
             self._archive.note_what_is_missing(is_in_prologue=phase is Phase.PROLOGUE)
         if phase is Phase.PROLOGUE:
