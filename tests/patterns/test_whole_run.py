@@ -288,3 +288,10 @@ def test_an_evaluation_in_each_step_lies_in_the_steps(marked, operators, in_step
     assert whole is not None
     assert {phase.label: phase.in_steps for phase in whole.phases}[phases.EVALUATION] is in_steps
     assert not any(phase.in_steps for phase in whole.phases if phase.label != phases.EVALUATION)
+
+
+def test_a_run_that_was_only_watched_has_no_recorded_steps():
+    account = run(*TRAINING, stack(StackActivity.OTHER, [EVALUATE, SCORE], 5, 4, 16))
+    whole = phases.whole_run(Facts(no_trace(), account=account))
+    assert whole is not None
+    assert not any(phase.in_steps for phase in whole.phases)

@@ -97,9 +97,9 @@ def whole_run(facts: Facts) -> WholeRun | None:
 def _is_in_steps(facts: Facts, phase: Phase) -> bool:
     """Whether the line that takes most of the phase ran in the located step, and the measured steps have about as many
     operators: what comes once in an epoch may have fallen into the located step by chance."""
-    steps, rows = facts.steps, facts.operators.rows
-    if phase.label not in (EVALUATION, UNGRADED) or not phase.lines or facts.is_part:
+    if phase.label not in (EVALUATION, UNGRADED) or not phase.lines or facts.is_part or not facts.has_trace:
         return False
+    steps, rows = facts.steps, facts.operators.rows
     if not steps.located.any() or steps.located.all():
         return False
     index = facts.step_of(rows)
