@@ -47,11 +47,11 @@ def check_foreign(facts: Facts) -> str | None:
 
 def check_steps(facts: Facts) -> str | None:
     source = facts.steps.source
-    if len(facts.steps) > 1 or source.startswith("the profiler") or source in (RENAMED, ONE_UPDATE):
-        return None
     is_loop = source == ONGOING_LOOP
     if facts.is_beginning:
         return ROUNDS_ONLY if is_loop else BEGINNING
+    if len(facts.steps) > 1 or source.startswith("the profiler") or source in (RENAMED, ONE_UPDATE):
+        return None
     return NO_STEPS_BUT_LOOP if is_loop else NO_STEPS
 
 
