@@ -23,7 +23,7 @@ from profkit.derive.operators.operators import Operators, describe_operators
 from profkit.derive.operators.source_lines import Lines, find_lines
 from profkit.derive.operators.updates import Updates, find_updates
 from profkit.derive.steps.allocations import Memory, follow_memory
-from profkit.derive.steps.boundaries import UNDIVIDED, Steps, find_steps, take_whole
+from profkit.derive.steps.boundaries import ONE_UPDATE, UNDIVIDED, Steps, find_steps, take_whole
 from profkit.derive.steps.crowding import find_crowding
 from profkit.derive.steps.distortion import (
     ATTACHED,
@@ -42,11 +42,14 @@ from profkit.run.directory import CallSite, DeviceMemorySample, LiveSample, Load
 from profkit.run.whole_run import RunAccount
 from profkit.trace.events import Bools, Category, Int32s, Int64s, Rows, Trace
 from profkit.trace.snapshot.columns import Snapshot
-from profkit.trace.statistics import distinct
+from profkit.trace.statistics import distinct, median
 from profkit.trace.worker_records import Workers
 
 Derived = TypeVar("Derived")
 _COPYING = "copying the shapes of one step to the others"
+_MANY_TIMES = 10
+"""A step whose lines are marked takes up to several times as long as others; the beginning of a program that imports a
+compiler took twenty times."""
 
 
 def derived_once(derive: Callable[[Facts], Derived]) -> Callable[[Facts], Derived]:
@@ -158,8 +161,13 @@ class Facts:
     @property
     def is_beginning(self) -> bool:
         """Whether steps of the program passed, but only what ran before the end of the first was recorded: imports, the
-        making of models and data, and maybe a part of that step."""
-        return self._is_before_steps and self.steps.source in UNDIVIDED
+        making of models and data, and maybe a part of that step. With its update it is that step, unless it lasts many
+        times as long as those that passed: making an optimizer imports the compiler, for seconds."""
+        if not self._is_before_steps:
+            return False
+        is_update = self.steps.source == ONE_UPDATE
+        is_longer = is_update and self.steps.usual_ns > _MANY_TIMES * median(self.run.reference_step_ns)
+        return is_longer or self.steps.source in UNDIVIDED
 
     @property
     def _is_before_steps(self) -> bool:

@@ -100,7 +100,8 @@ def _distance(took_ns: Float64s, judged_ns: float) -> int:
 
 def _seen_outside(whole: WholeRun | None) -> tuple[float, str, str]:
     """The share of the run outside its steps, and what most of that is, and where; empty if not known."""
-    phases = [phase for phase in whole.phases if phase.label in OUTSIDE_STEPS] if whole is not None else []
+    known = whole.phases if whole is not None else ()
+    phases = [phase for phase in known if phase.label in OUTSIDE_STEPS and not phase.in_steps]
     if not phases:
         return 0.0, "", ""
     most = max(phases, key=lambda phase: phase.time_ns)

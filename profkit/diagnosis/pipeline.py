@@ -22,6 +22,7 @@ from profkit.derive.memory.allocator import Allocator, DeviceUse
 from profkit.derive.memory.purposes import LABELS, label_of
 from profkit.derive.memory.timeline import memory_timeline
 from profkit.derive.steps.boundaries import measured_numbers
+from profkit.diagnosis.costly_places import tell_costliest
 from profkit.diagnosis.elsewhere import find_elsewhere
 from profkit.diagnosis.health import check_recording, check_snapshot, find_obstacles, find_obstacles_of_run
 from profkit.diagnosis.health.device import describe_unrecorded
@@ -66,7 +67,6 @@ from profkit.patterns.kernel_names import short_kernel_name
 from profkit.patterns.loader_accounts import WorkerAccount, loader_accounts
 from profkit.patterns.memory_use import memory_uses
 from profkit.patterns.places.events import call_site
-from profkit.patterns.places.frames import parse_frame
 from profkit.patterns.program import program_elementwise, program_traffic
 from profkit.patterns.ranks.bandwidths import bus_rates
 from profkit.patterns.time.bounds import Bound
@@ -80,12 +80,11 @@ from profkit.patterns.transfers.created import created_tensors
 from profkit.patterns.whole_run.phases import whole_run
 from profkit.rules import all_rules
 from profkit.run import directory as run_directory
-from profkit.run.directory import CallSite, Run
+from profkit.run.directory import Run
 from profkit.run.experiment import Answer, Experiment, Measurement
 from profkit.run.plan import COUNTED_AS
 from profkit.run.whole_run import RunAccount, load_account
 from profkit.savings.cost_models.links import with_links
-from profkit.savings.costliest import PlaceCost, costliest_places
 from profkit.savings.launch.launch_savings import predict_together
 from profkit.savings.replay import host_at_work_ns
 from profkit.savings.simulate import measured_saving
@@ -304,7 +303,7 @@ def _with_steps(facts: Facts, diagnosis: Diagnosis, rows: Sequence[Rows]) -> Dia
     gained = max((finding.saving.fraction for finding in major if finding.saving is not None), default=0.0)
     if gained >= _MUCH_GAINED:
         return diagnosis
-    costliest, untold = attempt("what takes most of the step", partial(_tell_costliest, facts), ())
+    costliest, untold = attempt("what takes most of the step", partial(tell_costliest, facts), ())
     if major:
         left = tuple(_beyond(major, gained, costliest))
         return replace(diagnosis, costliest=left, health=(*diagnosis.health, *untold))
@@ -360,37 +359,6 @@ def _tell_kernels(facts: Facts) -> tuple[KernelFamily, ...]:
             name_fraction=round(one.code_fraction, 4),
         )
         for one in kernel_families(facts)
-    )
-
-
-def _tell_costliest(facts: Facts) -> tuple[CostlyPlace, ...]:
-    """Where the time is if no rule knows a fault. Of a recording whose device was not recorded, nobody knows; and what
-    only the program's beginning does is no part of a step."""
-    if facts.is_beginning or describe_unrecorded(facts) is not None:
-        return ()
-    return tuple(_place_of(facts, one) for one in costliest_places(facts))
-
-
-def _place_of(facts: Facts, cost: PlaceCost) -> CostlyPlace:
-    site, name = call_site(facts, cost.site), facts.trace.names[cost.code] if cost.code >= 0 else ""
-    frame = parse_frame(name)
-    location = Location.of(site) if site else Location.in_function(CallSite(*frame)) if frame else None
-    return CostlyPlace(
-        fraction=round(cost.fraction, 4),
-        bound=round(cost.bound, 4),
-        location=location,
-        name="" if location else short_kernel_name(name),
-        does=tuple(
-            replace(
-                one,
-                fraction=round(one.fraction, 4),
-                name=short_kernel_name(one.name),
-                of_peak=None if one.of_peak is None else round(one.of_peak, 4),
-            )
-            for one in cost.does
-        ),
-        is_explained=cost.is_explained,
-        unjudged=cost.unjudged,
     )
 
 

@@ -140,7 +140,7 @@ def _between_cycles(diagnosis: Diagnosis) -> str:
     """``; 34 % of the run lies outside the steps, most of it evaluation at train.py:40``: what no recorded step shows.
     Empty if it is less than a tenth, or if the run was not watched."""
     phases = diagnosis.whole_run.phases if diagnosis.whole_run is not None else ()
-    outside = [phase for phase in phases if phase.label in OUTSIDE_STEPS]
+    outside = [phase for phase in phases if phase.label in OUTSIDE_STEPS and not phase.in_steps]
     share = sum(phase.fraction for phase in outside)
     if share < HIGH_FROM or diagnosis.elsewhere is not None:
         return ""

@@ -409,13 +409,14 @@ class PhaseLine:
 class Phase:
     """One phase of the run: its time, its share of the run without profkit's own part (that part's is of all), and the
     CPU time of the main thread within it, None if unknown. ``lines`` are those with most of its time, the largest
-    first."""
+    first. If it is ``in_steps``, the recorded steps hold its work as well: each has an evaluation of its own."""
 
     label: str
     time_ns: int
     fraction: float
     cpu_ns: int | None = None
     lines: tuple[PhaseLine, ...] = ()
+    in_steps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

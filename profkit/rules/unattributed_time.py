@@ -35,10 +35,11 @@ How the saving is estimated
 With a GPU the step is replayed without these stretches: this is the gain if that work is done beforehand, by another
 process or on the device. Without a GPU it is replayed without the line that the finding names: with its share of plain
 steps, by samples of the program's stacks, or else with its part of these stretches in the step whose lines were marked.
-Without such a line there is no estimate. Either is the most that can be gained: the recording does not tell what of
-that work is necessary. So without a GPU the severity is never high. It is medium if samples show that the line takes a
-fifth of the step or more outside of PyTorch, and the likely range of the gain begins at a tenth or above. Otherwise it
-is low: marks on lines make Python look longer than it is.
+Where the lines of its function together take half as much again, they are priced instead, as their work is spread; not
+those of the function that trains. Without such a line there is no estimate. Either is the most that can be gained: the
+recording does not tell what of that work is necessary. So without a GPU the severity is never high. It is medium if
+samples show that what is priced takes a fifth of the step or more outside of PyTorch, and the likely range of the gain
+begins at a tenth or above. Otherwise it is low: marks on lines make Python look longer than it is.
 """
 
 from __future__ import annotations
@@ -57,7 +58,13 @@ from profkit.patterns.repeated_calls import SameAgain, same_again
 from profkit.patterns.time.advice import advice_on
 from profkit.patterns.time.hottest import Hot, lines_by_time
 from profkit.patterns.time.idling import HOST_OPERATORS, Around, idle_parts, place_around
-from profkit.patterns.time.line_prices import LinePrice, OutsideLine, line_prices, lines_outside, share_called_by
+from profkit.patterns.time.line_prices import (
+    OutsideLine,
+    line_prices,
+    lines_outside,
+    outside_in_function,
+    share_called_by,
+)
 from profkit.patterns.time.seldom_needed import lines_seldom_needed, seldom_needed
 from profkit.rules.base import (
     HIGH_FROM,
@@ -114,6 +121,9 @@ _MOSTLY = 0.8
 """Of a line's time: the rest is its calls from elsewhere."""
 _MUCH = 0.2
 """Of the step, for medium severity. A line with less may do what the program is for, and a part of it may stay."""
+_SPREAD = 1.5
+"""Times what its costliest line takes: then the function is priced, as its work is spread over lines of a few calls
+each, such as the drawing of a picture."""
 _NOTABLY_MORE = 0.05
 """Of the step. So much more than its costliest line a function has to take to be worth a sentence."""
 
@@ -138,7 +148,7 @@ def unattributed_time(facts: Facts) -> Suspicions:
     if (not has_device and _is_spent_inside(facts)) or _is_repeated_time(facts, share) or _is_an_import(facts, spent):
         return
     if sampled := _sampled_lines(facts, share):
-        yield _suspect_sampled(facts, spent, sampled, share)
+        yield _suspect_sampled(facts, spent, sampled, _share_of_plain(facts, share))
         return
     if has_device and not _fits_plain_steps(facts, steps.per_step_ns(spent.total_ns)):
         return
@@ -200,6 +210,12 @@ def _sampled_lines(facts: Facts, share: float) -> tuple[OutsideLine, ...]:
     return tuple(line for line in lines[:_MOST_LINES] if line.outside >= _NOTABLE_SHARE * share or line is lines[0])
 
 
+def _share_of_plain(facts: Facts, share: float) -> float:
+    """The share of a plain step that passes outside of PyTorch, if lines were marked in all recorded ones: marks make
+    Python look longer than it is, PyTorch's own as well. Samples tell then."""
+    return min(share, sum(line.outside for line in lines_outside(facts))) if facts.steps.located.all() else share
+
+
 def _is_repeated(facts: Facts, site: CallSite) -> bool:
     """Whether `repeated-call` names the line, or the function that it belongs to."""
     return any(
@@ -233,19 +249,18 @@ def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, .
     """The line that takes most of it, with its price: its share of a step that nothing else watched."""
     first, has_device = lines[0].price, facts.device.present
     calls = f", in `{first.callee}`" if first.callee else ""
-    per_step_ns = facts.steps.per_step_ns(int(length_ns(facts, spent.start_ns, spent.end_ns).sum()))
-    edit = _edit(facts, spent, ()) if has_device else without_share(facts, first.share, first.low, first.high)
+    per_step_ns = round(share * facts.steps.usual_ns)
+    function = outside_in_function(facts, first.site)
+    is_spread = not has_device and function.share >= _SPREAD * first.share
+    price = function if is_spread else first
+    edit = _edit(facts, spent, ()) if has_device else without_share(facts, price.share, price.low, price.high)
     bound = format_share(replay(facts, edit).fraction) if edit is not None else ""
     how_much = f"{format_share(share)} of the step, {format_time(as_in_step_ns(facts, per_step_ns))},"
-    limit = (
-        f"Without all of it, the step would be at most {bound} shorter."
-        if has_device
-        else f"Without this line, the step would be at most {bound} shorter."
-    )
-    function = sum(line.outside for line in lines_outside(facts) if _is_beside(first, line.price))
+    what = "all of it" if has_device else f"all lines of `{first.site.function}`" if is_spread else "this line"
+    limit = f"Without {what}, the step would be at most {bound} shorter."
     together = (
-        f" All lines of `{first.site.function}` take {format_share(function)} outside of PyTorch."
-        if function >= first.share + _NOTABLY_MORE
+        f" All lines of `{first.site.function}` take {format_share(function.share)} outside of PyTorch."
+        if function.share >= first.share + _NOTABLY_MORE
         else ""
     )
     does, fix = _habit(facts, Location.of(first.site), first.callee)
@@ -257,13 +272,14 @@ def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, .
         confidence=0.7,
         count=max(1, round(len(spent.start_ns) / facts.steps.measured_count)),
         places=Places.of_sites(line.price.site for line in lines),
-        severity=None if has_device else _severity(facts, lines[0], edit),
+        severity=None if has_device else _severity(facts, function.share if is_spread else lines[0].outside, edit),
         evidence={
             "unattributed_ns_per_step": per_step_ns,
             "unattributed_share": round(share, 4),
             "line_share": round(first.share, 4),
             "line_share_low": round(first.low, 4),
             "line_share_high": round(first.high, 4),
+            "function_share": round(function.share, 4),
             "callee": first.callee,
         },
     )
@@ -275,15 +291,10 @@ def _habit(facts: Facts, line: Location | None, callee: str = "") -> tuple[str, 
     return (f" {advice.does}", advice.fix) if advice is not None else ("", _FIX)
 
 
-def _severity(facts: Facts, first: OutsideLine, edit: Edit | None) -> Severity:
+def _severity(facts: Facts, outside: float, edit: Edit | None) -> Severity:
     """Without a GPU. It is never high: what of the line's work is necessary is not known."""
-    is_much = first.outside >= _MUCH and edit is not None and predict_saving(facts, edit).low >= HIGH_FROM
+    is_much = outside >= _MUCH and edit is not None and predict_saving(facts, edit).low >= HIGH_FROM
     return Severity.MEDIUM if is_much else Severity.LOW
-
-
-def _is_beside(first: LinePrice, other: LinePrice) -> bool:
-    """Whether both are lines of one function."""
-    return (first.site.file, first.site.function) == (other.site.file, other.site.function)
 
 
 def _is_usual(facts: Facts, spent: Intervals) -> bool:

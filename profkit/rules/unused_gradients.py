@@ -2,9 +2,10 @@
 
 What it detects
 In the located step, nodes of a backward pass that add to the gradients of parameters which no optimizer then updates,
-while an optimizer does use other gradients of the same pass. Either the gradient is cleared before the optimizer that
-holds the parameter steps, like a discriminator's after the generator's loss went through it; or no optimizer holds the
-parameter and nothing changes it, like a pretrained part of which only the head is trained. Nothing is reported if an
+while other gradients of the same pass are of use: an optimizer's, or those of an input. Either the gradient is cleared
+before the optimizer that holds the parameter steps, like a discriminator's after the generator's loss went through it,
+or all weights' after an attack on the inputs; or no optimizer holds the parameter and nothing changes it, like a
+pretrained part of which only the head is trained. Nothing is reported if an
 operator reads the gradient (to log or clip its norm), if hooks receive it, if it is kept, or if it waits for a later
 step, as in gradient accumulation.
 
@@ -105,7 +106,7 @@ class _Stores(Struct, frozen=True):
 def unused_gradients(facts: Facts) -> Suspicions:
     """Look at each line that runs a backward pass with a useless part."""
     stores = _find_stores(facts)
-    useless = stores.unused & among(stores.backward_pass, stores.backward_pass[stores.taken])
+    useless = stores.unused & among(stores.backward_pass, stores.backward_pass[~stores.unused])
     for rows in frequent_lines(facts, stores.rows[useless & facts.measured[stores.rows]]):
         mine = among(stores.rows, rows)
         is_held = not stores.unheld[mine].mean() > 0.5
@@ -130,10 +131,10 @@ _BELONGS = (
     "belong to parameters that no optimizer holds; nothing reads them",
 )
 _HELD = (
-    "Name what this loss trains: `loss.backward(inputs=list(model.parameters()))`, with the parameters of the "
-    "optimizer that steps next. Autograd then computes no other gradient. If the other model only hands its "
-    "output to the trained one, `detach()` that output. If it stands behind the trained one, call "
-    "`requires_grad_(False)` on it before this forward pass, and with True before its own."
+    "Name what this loss is differentiated by: `loss.backward(inputs=list(model.parameters()))`, with the parameters "
+    "of the optimizer that steps next, or with the input that is changed. Autograd then computes no other gradient. If "
+    "the other model only hands its output to the trained one, `detach()` that output. If it stands behind the trained "
+    "one, call `requires_grad_(False)` on it before this forward pass, and with True before its own."
 )
 _UNHELD = (
     "Call `requires_grad_(False)` before the training on the part of the model that no optimizer holds. If it is meant "

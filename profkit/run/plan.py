@@ -139,7 +139,7 @@ class Plan:
 
     def for_cycles(self, every: int, cycles: int) -> Plan:
         """The plan of a recording whose steps are ``cycles`` of ``every`` optimizer steps. A cycle may take seconds, so
-        none goes by unrecorded between or after them."""
+        none goes by unrecorded between them; how many are timed afterwards depends on how long they are."""
         wait, after = (self.wait, self.after) if every == 1 else (0, 0)
         better = self.for_better(SIGNALS["optimizer"])
         return replace(better, wait=wait, warmup=1, active=cycles, after=after, every=every, anew=self.anew + 1)

@@ -25,7 +25,7 @@ from profkit.patterns.kernel_names import short_kernel_name
 from profkit.patterns.program import spent_ns
 from profkit.patterns.ranks.blocked import blocked_time
 from profkit.patterns.serving.replays import by_graphs
-from profkit.patterns.time.divided import Divided, divide_steps
+from profkit.patterns.time.divided import Divided, Gaps, divide_steps
 from profkit.patterns.time.hottest import BACKWARD
 from profkit.run.directory import Rates
 from profkit.savings.cost_models.devices import rates_of
@@ -34,7 +34,7 @@ from profkit.savings.replay import replay
 from profkit.savings.roofline.demand import PRODUCTS
 from profkit.savings.roofline.launches import least_of_work, usual_of_work
 from profkit.savings.roofline.models import demand_of
-from profkit.trace.events import NONE, Category, Float64s, Int32s, Int64s, Rows
+from profkit.trace.events import NONE, Bools, Category, Float64s, Int32s, Int64s, Rows
 from profkit.trace.statistics import among, distinct_rows
 
 MOST = 5
@@ -299,13 +299,24 @@ def _gap_parts(facts: Facts, divided: Divided) -> Columns:
     of = gaps.of
     activity = activity[of]
     if divided.lines:
-        # A line of the dataset makes a batch, and one asks for it. All around a call of an optimizer is the update.
+        # A line of the dataset makes a batch, and one asks for it. What borders on an optimizer's step is the update.
         asks = among(gaps.place, facts.lines.site[np.flatnonzero(loading & facts.measured)].astype(np.int64))
         activity[(activity == _NUMBER[Activity.LOADING]) & ~asks] = _NUMBER[Activity.PYTHON]
         updates = facts.lines.site[facts.updates.rows].astype(np.int64)
-        activity[among(gaps.place, updates) & (activity == _NUMBER[Activity.PYTHON])] = _NUMBER[update]
+        borders = _border_on_updates(facts, gaps)[of] & among(gaps.place, updates)
+        activity[borders & (activity == _NUMBER[Activity.PYTHON])] = _NUMBER[update]
     nothing = np.full(len(of), NONE, dtype=np.int64)
     return Columns(gaps.place, activity, gaps.parts_ns(), nothing, np.full(len(of), np.nan), _good(len(of)))
+
+
+def _border_on_updates(facts: Facts, gaps: Gaps) -> Bools:
+    """Gaps in which an optimizer's step begins or ends, or that lie at either. A line may do more than call it: the
+    whole of a training step fits on one."""
+    inside = np.zeros(len(gaps.start_ns), dtype=bool)
+    for edges_ns in (np.sort(facts.updates.start_ns), np.sort(facts.updates.end_ns)):
+        first, last = np.searchsorted(edges_ns, gaps.start_ns), np.searchsorted(edges_ns, gaps.end_ns, side="right")
+        inside |= last > first
+    return inside
 
 
 def _compiled(facts: Facts) -> Intervals:

@@ -330,6 +330,13 @@ def test_what_passes_between_the_steps_of_the_run_is_told_from_a_tenth_on(evalua
     assert found.text == f"No fault found; 4 steps of 10.0 ms{text}"
 
 
+def test_an_evaluation_in_each_step_does_not_lie_between_them():
+    evaluating = PhaseLine(Location("a/train.py", 40, "main"), 1)
+    phase = Phase("evaluation", 400, 0.4, lines=(evaluating,), in_steps=True)
+    found = conclude(replace(diagnosis(), whole_run=WholeRun(1000, (Phase("steps", 600, 0.6), phase))))
+    assert found.text == "No fault found; 4 steps of 10.0 ms"
+
+
 @pytest.mark.parametrize(("run_ns", "is_told"), [(0, True), (100, False)])
 def test_beside_a_finding_of_the_step_it_is_told_too_but_not_beside_one_of_the_run(run_ns, is_told):
     one = finding("a", 0.3)

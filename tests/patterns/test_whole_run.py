@@ -10,6 +10,7 @@ from profkit.patterns.whole_run.phases import account_for, label_stacks, repeate
 from profkit.run.directory import CallSite
 from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
 from profkit.trace.events import no_trace
+from tests.traces import facts_of, mark, op, step
 
 S = 1_000_000_000
 MAIN = Place(CallSite("train.py", 90, "<module>"))
@@ -260,3 +261,37 @@ def test_visits_within_one_column_are_known_from_how_often_the_line_was_entered(
     account = RunAccount(0, S, 21 * S, places, stacks, 20 * S, (column,), is_over=True)
     found = repeated_between_steps(Facts(no_trace(), account=account), phases.BETWEEN)
     assert [(one.site.line, one.visits) for one in found] == ([(41, visits)] if visits > 1 else [])
+
+
+def steps_with_lines(marked: int, operators: tuple[int, ...]) -> list[dict]:
+    """A located step in which call site ``marked`` runs, and measured ones, with so many operators each."""
+    events = [mark(marked, 10, 900)]
+    for number, count in enumerate(operators):
+        events += [step(number, 1000 * number, 1000)]
+        events += [op("aten::mul", 1000 * number + 20 + 10 * i, 5) for i in range(count)]
+    return events
+
+
+@pytest.mark.parametrize(
+    ("marked", "operators", "in_steps"),
+    [
+        (1, (20, 20, 20), True),
+        (0, (20, 20, 20), False),  # the recorded steps do not evaluate
+        (1, (60, 20, 20), False),  # the end of an epoch fell into the located step by chance
+    ],
+)
+def test_an_evaluation_in_each_step_lies_in_the_steps(marked, operators, in_steps):
+    account = run(*TRAINING, stack(StackActivity.OTHER, [EVALUATE, SCORE], 5, 4, 16))
+    callsites = (STEP.site, EVALUATE.site)
+    facts = facts_of(steps_with_lines(marked, operators), callsites=callsites, account=account)
+    whole = phases.whole_run(facts)
+    assert whole is not None
+    assert {phase.label: phase.in_steps for phase in whole.phases}[phases.EVALUATION] is in_steps
+    assert not any(phase.in_steps for phase in whole.phases if phase.label != phases.EVALUATION)
+
+
+def test_a_run_that_was_only_watched_has_no_recorded_steps():
+    account = run(*TRAINING, stack(StackActivity.OTHER, [EVALUATE, SCORE], 5, 4, 16))
+    whole = phases.whole_run(Facts(no_trace(), account=account))
+    assert whole is not None
+    assert not any(phase.in_steps for phase in whole.phases)

@@ -126,9 +126,9 @@ def test_samples_name_the_line_whatever_the_located_step_says():
 
 @pytest.mark.parametrize(("share", "severity"), [(20, Severity.MEDIUM), (19, Severity.LOW)])
 def test_a_line_with_a_fifth_of_the_step_is_of_medium_severity(share, severity):
-    (found,) = find_sampled({(1,): share, (0,): 19})
+    (found,) = find_sampled({(1,): share, (0,): 5})
     (line,) = (place.line for place in found.places.all()[:1])
-    assert (line, found.severity) == (5 if share == 20 else 4, severity)
+    assert (line, found.severity) == (5, severity)
 
 
 def test_a_line_costs_what_it_calls_too_but_is_chosen_by_what_it_does_itself():
@@ -150,17 +150,40 @@ def test_what_plain_steps_do_not_show_was_the_recordings(share, reported):
     assert len(find_sampled({(1,): share})) == reported
 
 
-def test_of_many_lines_that_take_little_each_the_first_is_named():
-    shares = {(number,): 9 for number in range(3)}
-    (found,) = find_sampled(shares)
-    assert [place.line for place in found.places.all()] == [4]
-    assert found.severity is Severity.LOW
+@pytest.mark.parametrize(("others", "limit"), [(6, "all lines of `main`"), (4, "this line")])
+def test_of_many_lines_that_take_little_each_the_function_is_priced(others, limit):
+    """A line of 18 %, and others that make it 28 or 26 %."""
+    (found,) = find_sampled({(0,): 18, (1,): 4, (2,): others})
+    assert found.location is not None
+    assert found.location.line == 4
+    assert f"Without {limit}, the step would be at most {'28' if others == 6 else '18'} % shorter." in found.message
+    assert found.severity is (Severity.MEDIUM if others == 6 else Severity.LOW)
+
+
+def test_the_function_that_trains_is_never_priced():
+    """It is on the stack all the time, with what it calls."""
+    helper = CallSite("train.py", 30, "helper", "return f(x)")
+    stacks = stacks_of((*SITES, helper), {(0,): 18, (1,): 9, (0, len(SITES)): 73})
+    (found,) = unattributed_time.check(
+        facts_of(steps(), run=Run(torch="2.13"), callsites=(*SITES, helper), stacks=stacks)
+    )
+    assert "all lines of `main`" not in found.message
 
 
 @pytest.mark.parametrize(("others", "told"), [(5, True), (4, False)])
 def test_a_function_that_takes_notably_more_than_its_line_is_told(others, told):
     (found,) = find_sampled({(0,): 30, (1,): others})
     assert ("All lines of `main` take 35 % outside of PyTorch. Without this line" in found.message) is told
+
+
+def test_where_lines_were_marked_in_all_steps_samples_tell_the_share():
+    """Marks make of 30 % a half."""
+    located = [step(0, 0, 2000), op("aten::mm", 0, 1000), mark(0, 1000, 1000)]
+    (found,) = find_sampled({(0,): 20, (1,): 10}, located)
+    assert found.evidence["unattributed_share"] == 0.3
+    assert found.message.startswith("30 % of the step, 600 µs, pass outside")
+    (unmarked,) = find_sampled({(0,): 20, (1,): 10})
+    assert unmarked.evidence["unattributed_share"] == 0.5
 
 
 def test_too_few_samples_leave_the_located_step():

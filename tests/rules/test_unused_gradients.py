@@ -65,6 +65,15 @@ def test_gradients_that_are_thrown_away_are_reported_at_the_backward_pass():
     assert "inputs=" in found.fix
 
 
+@pytest.mark.parametrize("use", [GradientUse(thrown_away=(0, 1, 2)), GradientUse(unheld=(0, 1, 2))])
+def test_weights_gradients_of_an_attack_on_the_inputs_are_reported(use):
+    """The fourth is that of the input: nobody knows its use, so the pass is not for nothing."""
+    facts = facts_with(use)
+    (found,) = find(facts)
+    assert found.evidence == {"gradients_per_step": 3}
+    assert predict_saving(facts, found.edit).time_ns_per_step < 60_000  # the products for inputs stay
+
+
 def test_gradients_of_parameters_that_no_optimizer_holds_are_reported():
     (found,) = find(facts_with(GradientUse(unheld=(2, 3), taken=(0, 1))))
     assert "no optimizer holds" in found.message

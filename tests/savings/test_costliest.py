@@ -73,6 +73,26 @@ def test_small_operators_python_and_updates_are_told_apart():
     assert not found[Activity.SMALL].is_explained
 
 
+@pytest.mark.parametrize(("line_of_update", "update_share"), [(0, 0.4), (1, 0.4)])
+def test_python_of_the_line_that_calls_an_optimizer_is_no_update_unless_it_borders_on_one(line_of_update, update_share):
+    """`loss = f(x); loss.backward(); optimizer.step()`, on one line and on two."""
+    events = []
+    for start in (0, 1000):
+        events += [
+            step(start // 1000, start, 1000),
+            op("aten::mul", start + 100, 100),
+            op("aten::add", start + 500, 100),
+            annotation("Optimizer.step#SGD.step", start + 700, 200),
+            op("aten::mul_", start + 700, 200),
+        ]
+    events += [mark(0, 0, 650 if line_of_update else 1000)] + ([mark(1, 650, 350)] if line_of_update else [])
+    run = Run(torch="2.13", device="", rates=MEASURED, host=Host(1, 1, 0))
+    found = costliest_places(facts_of(events, run=run, callsites=SITES))
+    shares = {(cost.site, one.activity): one.fraction for cost in found for one in cost.does}
+    assert shares[line_of_update, Activity.UPDATE] == pytest.approx(update_share, abs=0.06)
+    assert shares[0, Activity.PYTHON] > 0.35
+
+
 def test_without_shapes_nothing_is_explained():
     (cost,) = costs(op("aten::mm", 0, 900))[:1]
     assert not cost.is_explained

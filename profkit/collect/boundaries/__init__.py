@@ -24,9 +24,10 @@ Decisions, and why they were made:
   program is recorded again. The old recording stays until one of the new steps is measured.
 - Without an optimizer, backward passes are steps. Programs that update their weights by hand had none: of one whose
   data took long to make, no training step was recorded at all. Tensors get no hook; a descriptor notices the call.
-- Gradients by `torch.autograd.grad` end no step: a loop over examples takes one for each. Where calls of the model are
-  steps, those between two updates of its weights are one (``hand_updates.py``). Before, each example counted as a step
-  of 190 µs, and nobody saw a loop.
+- Gradients by `torch.autograd.grad` end no step of a model: a loop over examples takes one for each. Where calls of
+  the model are steps, those between two updates of its weights are one (``hand_updates.py``). Before, each example
+  counted as a step of 190 µs, and nobody saw a loop. A sampler, or a model written as a function, has no other sign:
+  once the prologue is full, its gradients end steps. Before, all that was known of it had line marks.
 - Steps that a program announces win, however late. A step that calls its model 64 times was once cut into 64.
 - What comes once in several optimizer steps turns these into one step. Five of forty steps rarely include the
   evaluation, so later steps are timed, and four long ones at equal distances give the cycle. With three, one noisy

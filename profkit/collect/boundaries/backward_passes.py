@@ -46,6 +46,11 @@ class BackwardPasses:
         if installed is not None and vars(Tensor)[_NAME] is installed:  # else the program has replaced it
             setattr(Tensor, _NAME, installed.method)
 
+    @property
+    def has_passed(self) -> bool:
+        """Whether a tensor's `backward` was called."""
+        return self._passes > 0
+
     def _note_pass(self) -> None:
         if self._installed is None:
             return

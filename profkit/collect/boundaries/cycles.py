@@ -29,6 +29,9 @@ from profkit.collect.sessions.allowance import MANY_EVENTS
 from profkit.core.units import format_share
 from profkit.run.plan import Plan
 
+_SAMPLED_NS, _MOST_AFTER = 5 * 10**9, 300
+"""How long cycles are timed behind the recorded ones, and how many at most: samples of the program's stacks are taken
+in them. Three cycles of a few milliseconds gave none, and of a rollout's Python nothing was known but line marks."""
 MEASURED = 3
 """Cycles to measure after the located one: growth shows in four."""
 _PATIENCE_NS = 40 * 10**9
@@ -119,6 +122,8 @@ class Cycle:
             plan = first.for_long_step(self.every, self.share)
         else:
             plan = first.for_cycles(self.every, first.active if self.every == 1 else MEASURED)
+        if self.every > 1 and self.extent is not Extent.LONG_STEP:
+            plan = replace(plan, after=max(1, min(_MOST_AFTER, _SAMPLED_NS // max(int(median(self.step_ns)), 1))))
         if self.earlier_ns and not first.earlier_step_ns:
             plan = replace(plan, earlier_step_ns=self.earlier_ns, earlier_until_ns=self.until_ns)
         return replace(plan, known_step_ns=self.step_ns, known_step_faults=self.step_faults)

@@ -53,6 +53,11 @@ class ForwardCalls:
             self._handle = register_module_forward_hook(self._after_call)
             self._watch_compile()
 
+    @property
+    def has_called(self) -> bool:
+        """Whether a model was called."""
+        return self._first is not None
+
     def remove(self) -> None:
         if self._handle is not None:
             self._handle.remove()

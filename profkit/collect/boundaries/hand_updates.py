@@ -1,17 +1,23 @@
 """Programs that differentiate by `torch.autograd.grad` and update their weights by hand: calls of the model between two
 updates are parts of one step. A loop over the examples of a batch, one gradient for each, makes sixty-four of them.
 
-Nothing tells of such an update. But the model's weights are other tensors afterwards, or have another version.
+Nothing tells of such an update. But the model's weights are other tensors afterwards, or have another version. One that
+goes through ``.data`` leaves both as they are, so a few numbers of the first and the last weights are compared, too,
+where they lie in the host's memory. With those on a device it takes `_PATIENCE_S` until calls are steps.
 """
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import weakref
+from collections import deque
+from collections.abc import Callable
 from types import ModuleType
 
 import torch
 from torch import Tensor, nn
+from torch._C import TensorBase
 
 from profkit.collect.machine.patience import Patience
 from profkit.collect.program.guard import noticed
@@ -19,16 +25,22 @@ from profkit.collect.program.guard import noticed
 _PATIENCE_S = 1.0
 """How long the weights may stay as they are. An attack on a model differentiates and never updates: there each call
 stays a step, and a short program must not be over before the first one."""
+_READ_BYTES = 64
+"""Of the beginning of the first and of the last weights: 16 numbers of each. The last are mostly those of an output,
+which every example moves."""
 
 
 class HandUpdates:
     """From `install` to `remove`, knows whether the program differentiates by hand. Python looks `grad` up in its
-    module just before it calls it, so a property of the module's class notices that without being on the stack."""
+    module just before it calls it, so a property of the module's class notices that without being on the stack. From
+    `tell` on, each such look-up calls ``on_gradient``, which may not raise."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_gradient: Callable[[], None] = lambda: None) -> None:
+        self._on_gradient, self._tells = on_gradient, False
         self._differentiates = self._gave_up = False
         self._weights: weakref.ref[Tensor] | None = None
-        self._version = 0
+        self._last: weakref.ref[Tensor] | None = None
+        self._version, self._numbers = 0, b""
         self._patience: Patience | None = None
         self._original: type[ModuleType] | None = None
         self._installed: type[ModuleType] | None = None
@@ -42,10 +54,16 @@ class HandUpdates:
         self._original, self._installed = type(module), Noticed
         module.__class__ = Noticed
 
+    def tell(self) -> None:
+        self._tells = True
+
     def _note_lookup(self) -> None:
         self._differentiates = True
+        if self._tells:
+            self._on_gradient()
 
     def remove(self) -> None:
+        self._tells = False
         module, installed, self._installed = torch.autograd, self._installed, None
         if installed is not None and type(module) is installed and self._original is not None:
             module.__class__ = self._original  # else something else has replaced it
@@ -57,10 +75,24 @@ class HandUpdates:
         weights = next(module.parameters(), None)
         if weights is None or weights.is_inference():
             return False
-        known, version = self._weights() if self._weights else None, self._version
+        known, before = self._weights() if self._weights else None, (self._version, self._numbers)
+        if known is not weights:
+            self._last = weakref.ref(deque(module.parameters(), maxlen=1)[0])
         self._weights, self._version = weakref.ref(weights), weights._version
-        if known is not weights or version != weights._version or self._patience is None:
+        self._numbers = _numbers_of(weights) + _numbers_of(self._last() if self._last else None)
+        if known is not weights or before != (self._version, self._numbers) or self._patience is None:
             self._patience = Patience(_PATIENCE_S)
             return False
         self._gave_up = self._patience.is_over()
         return not self._gave_up
+
+
+def _numbers_of(weights: Tensor | None) -> bytes:
+    """The first numbers as they lie in the host's memory, read without an operator; empty if they lie elsewhere."""
+    if weights is None or not TensorBase.is_contiguous(weights) or weights.device.type != "cpu":
+        return b""
+    try:
+        start, size = TensorBase.data_ptr(weights), TensorBase.numel(weights) * TensorBase.element_size(weights)
+    except RuntimeError:  # a wrapper, as of `torch.func`
+        return b""
+    return ctypes.string_at(start, min(size, _READ_BYTES)) if start else b""

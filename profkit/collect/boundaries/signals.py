@@ -62,9 +62,10 @@ class StepSignals:
         on_batch, on_epoch = self._on_batch, partial(self._give, SIGNALS["epoch"])
         self._loader = LoaderBatches(on_batch, on_epoch, guard, *watches[1:])
         self._backwards = BackwardPasses(partial(self._give, BACKWARD), guard, chosen == BACKWARD)
-        self._by_hand = HandUpdates()
+        self._by_hand = HandUpdates(lambda: guard(self._on_gradient))
         self._forwards = ForwardCalls(partial(self._give, FORWARD), guard, self._by_hand)
         self._batches_count: bool | None = None
+        self._gradients_count: bool | None = None
 
     @property
     def loaders(self) -> tuple[LoaderUse, ...]:
@@ -104,14 +105,17 @@ class StepSignals:
             self._workers.install()
         if self._chosen in (None, BACKWARD):
             self._backwards.install()
-        if self._chosen in (None, FORWARD):
+        if self._chosen in (None, FORWARD, BACKWARD):
             self._by_hand.install()
         if self._chosen == FORWARD:
             self._forwards.install()
+        if self._chosen == BACKWARD:
+            self._by_hand.tell()
 
     def listen_to_forwards(self) -> None:
-        """Accept calls of the model as signals too."""
+        """Accept calls of the model as signals too, and gradients of a program that calls no model."""
         self._forwards.install()
+        self._by_hand.tell()
 
     def remove(self) -> None:
         self._optimizer.remove()
@@ -135,6 +139,15 @@ class StepSignals:
     def forget_first(self) -> None:
         """Forget which optimizer stepped first: one on another thread may be the program's."""
         self._optimizer.forget_first()
+
+    def _on_gradient(self) -> None:
+        """`torch.autograd.grad` is looked up. Where nothing better comes this ends a step: samplers and programs that
+        write their models as functions have no other sign of one. Not the first time: Python has yet to work out what
+        to differentiate, and may call a model for it."""
+        if self._gradients_count is None:
+            self._gradients_count = not living_optimizers()
+        elif self._gradients_count and not (self._forwards.has_called or self._backwards.has_passed):
+            self._give(BACKWARD)
 
     def _give(self, signal: str) -> None:
         self._tell(StepBoundary.here(signal))

@@ -29,6 +29,9 @@ _AS_FORESEEN = 3
 three times as many events."""
 _MOST_PER_S = 500_000
 """Events come at most so fast, in loops of the smallest operators (530,000 were measured)."""
+_TIMES_CUT = 4
+"""So many times the events of a step that was cut off must be left for another: half of what is left is kept back for
+what arrives before a cut, and nobody knows how much of the step was missing."""
 _TRACED_PER_S = 100_000
 """Line marks let events come at most about so fast: 54,000 to 110,000 were measured."""
 
@@ -52,6 +55,7 @@ class PhaseRecordings:
         notes: list[str],
     ) -> None:
         self.is_paused = self._was_dropped = self._was_step_left_out = False
+        self._cut_events: int | None = None
         self._plan, self._allowance, self._bounds = plan, allowance, bounds
         self._calls, self._gradients, self._padding = parts.calls, parts.gradients, parts.padding
         self._functions = parts.functions
@@ -182,6 +186,9 @@ class PhaseRecordings:
         self.stop_tracing()
         if phase in (Phase.AFTER, Phase.DONE):
             return
+        if not complete and self._cut_events is not None and not self._file.run.is_part:
+            self._notes.append(_CUT_OFF)
+            self._file.set(is_part=self._recordings.take_part_back())
         if not complete:
             self._archive.note_what_is_missing(is_in_prologue=phase is Phase.PROLOGUE)
         if phase is Phase.PROLOGUE:
@@ -199,6 +206,25 @@ class PhaseRecordings:
             self._recordings.drop_prologue()
         else:
             self._file.set(is_part=self._recordings.keep_part(), flow=self._calls.flow)
+
+    def put_off(self) -> bool:
+        """The step that was to be located is too large for what is left: keep the part aside, and locate a later step
+        once the allowance has grown, which a tenth of the program's time makes it do. Returns False if it is too large
+        a second time, or if others record the same step."""
+        plan = self._plan
+        is_first = self._cut_events is None and self._schedule.phase is Phase.LOCATED and not self._schedule.recorded
+        if not is_first or plan.is_second or plan.stops or plan.is_rank or plan.is_light:
+            return False
+        self.stop_tracing()
+        self._bounds.end()
+        self._allowance.charge(self._calls.budget.take_uncharged_s())
+        self._file.set(flow=self._calls.flow)
+        for watch in (self._calls, self._functions, self._gradients, self._padding):
+            watch.stop()
+        self._parts.census.forget()
+        self._cut_events = self._recordings.put_aside()
+        self._schedule.postpone()
+        return True
 
     def leave_step_out(self) -> bool:
         """Leave out a step that is much longer than the located one: end the recording within it, or begin it again
@@ -271,6 +297,8 @@ class PhaseRecordings:
         must record the same steps."""
         if self._plan.stops or self._plan.is_rank:
             return True
+        if self._cut_events is not None and self._allowance.events_left < _TIMES_CUT * self._cut_events:
+            return False
         if not (self._archive.is_second or self._prologue.was_filled_by_events):
             return True
         return self._allowance.affords(self._schedule.reference_step_ns, self._a_part_will_do)

@@ -414,7 +414,7 @@ class Recorder:
             self._listen_to_forwards()
 
     def _cut_step_off(self) -> None:
-        if not self._phases.leave_step_out():
+        if not (self._phases.put_off() or self._phases.leave_step_out()):
             self._phases.cut_step_off()
             self._end()
 

@@ -23,6 +23,9 @@ Decisions, and why they were made:
   ranges that a stop cuts off are kept open, and after a cut-off operator one step passes unrecorded.
 - Recording has an allowance for the whole run: 5 s or a tenth of the program's time. It is spent per event, at the
   price that each stop is measured to have, and decides how many steps are measured and how large they may be.
+- A first step that is cut off ends no recording. Its part is kept aside, and a later step is located once four times as
+  many events are left. Before, a solver whose first steps followed a long opening was never recorded, however long it
+  ran.
 - A backward pass with too many events is not entered, because it cannot be interrupted. One through a thousand steps of
   two cells left 290,000 events and took six seconds to write.
 - A recording starts without Inductor. PyTorch's profiler imports it (800 modules, 1.7 s) to ask whether the program

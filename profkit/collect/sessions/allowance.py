@@ -104,6 +104,11 @@ class Allowance:
         return int((self._spent_s + self._watched_s) * 1e9)
 
     @property
+    def events_held(self) -> int:
+        """How many events all recordings so far held."""
+        return self._events
+
+    @property
     def events_left(self) -> int:
         """How many events may still be recorded, from 0 to `MAX_EVENTS`."""
         if self._is_rank:

@@ -37,6 +37,7 @@ class Recordings:
         self, directory: Path, yield_to_program: Callable[[], None], allowance: Allowance, is_light: bool = False
     ) -> None:
         self.prologue: IO[bytes] | None = None
+        self._aside: IO[bytes] | None = None
         self.located: IO[bytes] | None = None
         self.running: ProfilerSession | None = None
         self.cut_operators_off = False
@@ -127,6 +128,21 @@ class Recordings:
             self.located, self.located_events = write_plain(stopped, self._directory), events
             return True
 
+    def put_aside(self) -> int:
+        """Keep a part of a step as `keep_part` does, until a whole step is located; return its number of events."""
+        before = self._allowance.events_held
+        if self.keep_part():
+            self._aside, self.located = self.located, None
+        self.located_events = 0
+        return self._allowance.events_held - before
+
+    def take_part_back(self) -> bool:
+        """No step was located after all: the part that was put aside counts. Return whether there is one."""
+        if self._aside is None or self.located is not None:
+            return False
+        self.located, self._aside = self._aside, None
+        return True
+
     def drop_prologue(self) -> None:
         if self.prologue is not None:
             self.prologue.close()
@@ -200,6 +216,9 @@ class Recordings:
 
     def _let_go_of_files(self) -> None:
         self.drop_prologue()
+        if self._aside is not None:
+            self._aside.close()
+            self._aside = None
         if self.located is not None:
             self.located.close()
             self.located = None

@@ -24,6 +24,8 @@ from profkit.collect.sessions.host_marks import open_mark
 from profkit.collect.sessions.kineto import QuietAllocator, let_forked_children_exit, quiet_log
 from profkit.core.marks import LINE_MARK, PAUSE_MARK, STEP_MARK
 
+ACCUMULATES = "torch::autograd::AccumulateGrad"
+"""The operator that stores a leaf's gradient, or adds to it."""
 _OWN = "profkit."
 _STOP = f"{PAUSE_MARK}.stop"
 
@@ -49,6 +51,7 @@ class ProfilerSession:
         self.cuda = cuda
         self._allocator = QuietAllocator()
         self._step: record_function | None = None
+        self.gradients_added = 0
 
     def start(self) -> None:
         let_forked_children_exit()
@@ -85,11 +88,13 @@ class ProfilerSession:
 
     def count_events(self) -> tuple[int, int]:
         """The number of the program's events in a stopped recording, and how many of their operators the stop cut off.
-        Takes a third as long as the stop."""
+        From here on ``gradients_added`` says how often a gradient was stored or added to. Takes a third as long as the
+        stop."""
         results = getattr(self._profiler.profiler, "kineto_results", None)
         if results is None:
             return 0, 0
         all_events = [(event.end_ns(), event.name(), event) for event in results.events()]
+        self.gradients_added = sum(name == ACCUMULATES for _, name, _ in all_events)
         own = {end: name for end, name, _ in all_events if name.startswith(_OWN)}
         stopped = max((end for end, name in own.items() if name == _STOP), default=0)
         program = [(end, event) for end, name, event in all_events if not name.startswith(_OWN)]

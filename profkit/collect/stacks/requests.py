@@ -1,4 +1,8 @@
-"""The program's side: it asks its parent process for samples of its stacks, by a small file in the run directory."""
+"""The program's side: it asks its parent process for samples of its stacks, by a small file in the run directory.
+
+Where no measured step could be afforded, it asks when the plain steps begin: a step whose lines are marked says little
+about the time of its Python, and such a step is all that the recording of a dear one holds.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +32,10 @@ _ONLY_ANCESTORS = "1"
 
 
 class StackRequest(Struct, frozen=True):
-    """``begun_ns`` is when the recording's measured steps began, which tells one request from the next. ``thread`` of
-    ``process`` is the recorded one. The plain steps began at ``plain_ns``. Once the request ``is_over``, that many
-    whole ``steps`` lie between ``from_ns`` and ``to_ns``; they are the measured ones if they ``were_recorded``."""
+    """``begun_ns`` is when the recording's measured steps began, or the plain ones if it has none; it tells one request
+    from the next. ``thread`` of ``process`` is the recorded one. The plain steps began at ``plain_ns``. Once the
+    request ``is_over``, that many whole ``steps`` lie between ``from_ns`` and ``to_ns``; they are the measured ones if
+    they ``were_recorded``."""
 
     process: int
     thread: int
@@ -45,7 +50,7 @@ class StackRequest(Struct, frozen=True):
 
 
 class StackRequests:
-    """Asks for samples while the measured steps and those after them run, if the parent process ``is_asked``.
+    """Asks for samples while the measured steps, if any, and those after them run, if the parent process ``is_asked``.
 
     `enter` is called when a step begins, `look` now and then on another thread, `end` when the recording is over.
     """
@@ -60,10 +65,11 @@ class StackRequests:
         phase = self._schedule.phase
         if not self._is_asked or (self._request is not None and self._request.is_over):
             return
-        if self._request is None and phase is Phase.ACTIVE:
+        if self._request is None and phase in (Phase.ACTIVE, Phase.AFTER):
             _let_parent_read()
-            thread = threading.get_ident()
-            self._write(StackRequest(self._process, thread, time.perf_counter_ns(), self._has_workers()))
+            thread, now_ns = threading.get_ident(), time.perf_counter_ns()
+            plain_ns = now_ns if phase is Phase.AFTER else 0
+            self._write(StackRequest(self._process, thread, now_ns, self._has_workers(), plain_ns))
         elif self._request is not None and not self._request.plain_ns and phase is Phase.AFTER:
             self._write(replace(self._request, plain_ns=time.perf_counter_ns()))
 

@@ -6,7 +6,11 @@ A gradient was thrown away if it grew and is then replaced without a step of the
 located step's operators show whether anything read it, because their inputs are recorded with their memory. Headers are
 kept while gradients are compared, so that no address is reused; the memory is freed as usual.
 
-The operators are only searched if some gradient was left over or thrown away, which is rare.
+What is gone before the next look, such as the weights' gradients of an attack on the inputs, the operators alone show:
+the memory that a gradient was stored in or added to was freed before any operator took it.
+
+The operators are only searched if some gradient was left over or thrown away, or if more were added than are left,
+which is rare.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from torch.optim.optimizer import Optimizer
 
 from profkit.collect.program.guard import uncompiled
 from profkit.collect.program.living import living
-from profkit.collect.sessions.session import ProfilerSession
+from profkit.collect.sessions.session import ACCUMULATES, ProfilerSession
 from profkit.run.directory import GradientUse
 from profkit.source.attributes import attributes_of
 
@@ -35,8 +39,9 @@ _MOST_PARAMETERS = 20_000
 _MOST_OPERATORS = 200_000
 """Searching one takes about three microseconds."""
 _STEP = "Optimizer.step#"
-_ACCUMULATES = "torch::autograd::AccumulateGrad"
 _ADDS = "aten::add_"
+_PASSES_ON = ("aten::detach", "detach")
+"""What stores a gradient as it is. Anything else in that node copies it."""
 _OLD = "gradients were not followed: this PyTorch has no weak references to tensors (use another release)"
 _ELSEWHERE = (
     "gradients were not followed: an optimizer stepped on a thread that is not recorded (put `with profkit.profile():` "
@@ -61,10 +66,13 @@ class GradientWatch:
         self._aside = aside
         self.is_on = False
         self._followed: list[_Followed] = []
+        self._freed: tuple[int, ...] = ()
+        self._are_all_plain = False
         self._looks = self._thread = 0
 
     def begin(self) -> None:
-        self._followed, self.use, self._looks = _follow(), None, 0
+        self._followed, self._are_all_plain = _follow()
+        self.use, self._looks, self._freed = None, 0, ()
         self._thread = threading.get_ident()
         self.ended = _OLD if _keep_header is None else ""
         if len(self._followed) > _MOST_PARAMETERS:
@@ -89,13 +97,15 @@ class GradientWatch:
         """The located step is over: find which of its operators added to the gradients, and which read them."""
         if not self.is_on:
             return
-        if any(one.waiting or one.dropped for one in self._followed):
+        left = sum(bool(one.tensor) for one in self._followed)
+        if recording.gradients_added > left or any(one.waiting for one in self._followed):
             seen = _Seen.of(recording.events() if operators <= _MOST_OPERATORS else ())
             if len(seen.steps) != self._looks:
                 self._end(_dense(operators) if operators > _MOST_OPERATORS else _CUT_OFF)
                 return
             for one in self._followed:
                 one.find(seen)
+            self._freed = tuple(seen.freed_unread()) if self._are_all_plain else ()
         for one in self._followed:
             one.grew = False  # in the recorded step
 
@@ -105,9 +115,11 @@ class GradientWatch:
             return
         for one in self._followed:
             one.look(self._looks + 1, set())
+        taken = {number for one in self._followed for added in one.taken for number in added.numbers}
+        dropped = {number for one in self._followed if one.is_held for number in one.unused}
         self.use = GradientUse(
-            taken=_sorted(number for one in self._followed for added in one.taken for number in added.numbers),
-            thrown_away=_sorted(number for one in self._followed if one.is_held for number in one.unused),
+            taken=_sorted(taken),
+            thrown_away=_sorted(dropped.union(self._freed) - taken),
             unheld=_sorted(number for one in self._followed if not one.is_held for number in one.unused),
         )
         self.stop()
@@ -151,9 +163,10 @@ class _Added:
 
 @dataclass(slots=True)
 class _Followed:
-    """One parameter and its gradient. ``tensor`` is the gradient at the last look, ``first_memory`` the memory of the
-    first gradient. ``waiting`` was added since the parameter's last update, ``taken`` was used by an optimizer step,
-    ``dropped`` was thrown away before one. ``grew``: something was added during the located step or, later, since it.
+    """One parameter and its gradient. ``tensor`` is the gradient at the last look, in ``memory``; ``first_memory`` is
+    that of the first gradient. ``waiting`` was added since the parameter's last update, ``taken`` was used by an
+    optimizer step, ``dropped`` was thrown away before one. ``grew``: something was added during the located step or,
+    later, since it.
     """
 
     parameter: weakref.ref[Tensor]
@@ -161,6 +174,7 @@ class _Followed:
     is_held: bool
     tensor: int = 0
     version: int = 0
+    memory: int = 0
     first_memory: int = 0
     headers: list[Any] = field(default_factory=list)
     updated: int = 0
@@ -179,6 +193,8 @@ class _Followed:
         is_mine = id(parameter) in held
         if not is_same:
             self.dropped += self.waiting if gradient is not None or not is_mine else []
+            if self.tensor and not self.waiting:  # it may have grown, used up as it was, before it was cleared
+                self.dropped.append(_Added(self.tensor, self.memory, self.updated, number))
             self.waiting = []
         if gradient is not None and not (is_same and gradient._version == self.version):
             self.grew = True
@@ -191,10 +207,11 @@ class _Followed:
         self.remember(gradient)
 
     def remember(self, gradient: Tensor | None) -> None:
-        self.tensor = self.version = 0
+        self.tensor = self.version = self.memory = 0
         if gradient is not None and _keep_header is not None:
             self.headers.append(_keep_header(gradient))
             self.tensor, self.version = gradient._cdata, gradient._version
+            self.memory = _memory_of(gradient)
 
     def find(self, seen: _Seen) -> None:
         for added in (*self.waiting, *self.taken, *self.dropped):
@@ -226,12 +243,14 @@ class _Followed:
 @dataclass(slots=True)
 class _Seen:
     """What the events of a recording show: begin and end of each optimizer step, by end; the nodes that add to a
-    gradient, by start; for each memory address, when it was an operator's input and when it was allocated."""
+    gradient, by start; for each memory address, when it was an operator's input, when it was allocated and when freed.
+    """
 
     steps: list[tuple[int, int]] = field(default_factory=list)
     nodes: list[_Node] = field(default_factory=list)
     used_ns: dict[int, list[int]] = field(default_factory=dict)
     allocated_ns: dict[int, list[int]] = field(default_factory=dict)
+    freed_ns: dict[int, list[int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, roots: Iterable[Any]) -> _Seen:
@@ -242,9 +261,10 @@ class _Seen:
             children = event.children
             if event.tag == kinds.TorchOp:
                 seen._note(event, children, is_adding)
-                is_adding = is_adding or event.name == _ACCUMULATES
-            elif event.tag == kinds.Allocation and event.typed[1].alloc_size > 0:
-                seen.allocated_ns.setdefault(event.typed[1].ptr, []).append(event.start_time_ns)
+                is_adding = is_adding or event.name == ACCUMULATES
+            elif event.tag == kinds.Allocation:
+                times = seen.allocated_ns if event.typed[1].alloc_size > 0 else seen.freed_ns
+                times.setdefault(event.typed[1].ptr, []).append(event.start_time_ns)
             waiting += [(child, is_adding) for child in children]
         seen.steps.sort(key=lambda step: step[1])
         seen.nodes.sort(key=lambda node: node.start_ns)
@@ -254,10 +274,13 @@ class _Seen:
         name, start_ns = event.name, event.start_time_ns
         if name.startswith(_STEP):
             self.steps.append((start_ns, event.end_time_ns))
-        elif name == _ACCUMULATES:
-            target = next((one.impl_ptr for child in children if child.name == _ADDS for one in _tensors_in(child)), 0)
+        elif name == ACCUMULATES:
+            grown = next((one for child in children if child.name == _ADDS for one in _tensors_in(child)), None)
             memory = next((one.storage_data_ptr for one in _tensors_in(event)), 0)
-            self.nodes.append(_Node(start_ns, event.end_time_ns, target, memory))
+            is_handed_over = all(child.name in _PASSES_ON for child in children)
+            stored = memory if is_handed_over else 0 if grown is None else grown.storage_data_ptr
+            target = 0 if grown is None else grown.impl_ptr
+            self.nodes.append(_Node(start_ns, event.end_time_ns, target, memory, stored))
         elif not is_adding:
             for tensor in _tensors_in(event):
                 self.used_ns.setdefault(tensor.storage_data_ptr, []).append(start_ns)
@@ -267,16 +290,26 @@ class _Seen:
         (in ``first_memory``) at any time."""
         begin_ns = self.steps[added.after - 1][1] if added.after else 0
         end_ns = self.steps[added.until - 1][0]
-        numbers = []
+        numbers: list[int] = []
         for number, node in enumerate(self.nodes):
             if begin_ns <= node.start_ns < end_ns:
                 is_handed_over = not node.target and node.memory == added.memory != 0
-                if is_handed_over:  # whatever used it before computed it
-                    begin_ns = node.end_ns
+                if is_handed_over:  # whatever used it before computed it, or was another gradient in the same place
+                    begin_ns, numbers = node.end_ns, []
                 if is_handed_over or node.target == added.tensor:
                     numbers.append(number)
         added.numbers = tuple(numbers)
         added.is_read = self._is_used(added.memory, begin_ns) or self._is_used(first_memory, 0)
+
+    def freed_unread(self) -> Iterator[int]:
+        """The nodes whose gradient's memory was freed in the recording before any operator took it."""
+        for number, node in enumerate(self.nodes):
+            memory, since_ns = node.stored, node.end_ns
+            freed_ns = min((at_ns for at_ns in self.freed_ns.get(memory, ()) if at_ns >= since_ns), default=None)
+            if not memory or freed_ns is None:
+                continue
+            if not any(since_ns <= at_ns < freed_ns for at_ns in self.used_ns.get(memory, ())):
+                yield number
 
     def _is_used(self, memory: int, since_ns: int) -> bool:
         """Whether it was an operator's input before it was reallocated."""
@@ -287,16 +320,19 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Node:
-    """A node that adds to a gradient: to ``target`` in place, or 0. ``memory`` is the address of what it adds."""
+    """A node that adds to a gradient: to ``target`` in place, or 0. ``memory`` is the address of what it adds, and
+    ``stored`` that of the gradient afterwards, 0 if it is a copy."""
 
     start_ns: int
     end_ns: int
     target: int
     memory: int
+    stored: int
 
 
-def _follow() -> list[_Followed]:
-    """All living parameters, whether an optimizer holds them or not. Goes through the garbage collector's list once."""
+def _follow() -> tuple[list[_Followed], bool]:
+    """All living parameters, whether an optimizer holds them or not, and whether these are all that have gradients.
+    Goes through the garbage collector's list once."""
     held: dict[int, Tensor] = {}
     others: dict[int, Tensor] = {}
     for thing in living(Optimizer, Parameter):
@@ -305,14 +341,16 @@ def _follow() -> list[_Followed]:
             held |= {id(one): one for group in groups for one in group["params"]}
         elif type(thing) is Parameter:
             others[id(thing)] = thing
-    return [_begin(one, key in held) for key, one in (others | held).items() if _is_plain(one)]
+    known = {key: one for key, one in (others | held).items() if one.requires_grad}
+    followed = [_begin(one, key in held) for key, one in known.items() if _is_plain(one)]
+    return followed, len(followed) == len(known)
 
 
 def _begin(parameter: Tensor, is_held: bool) -> _Followed:
     followed = _Followed(weakref.ref(parameter), parameter._version, is_held)
     gradient = _plain_gradient(parameter)
     followed.remember(gradient)
-    followed.first_memory = 0 if gradient is None else _memory_of(gradient)
+    followed.first_memory = followed.memory
     return followed
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from profkit.core.units import format_count, format_share, format_time
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.facts import Facts
+from profkit.derive.steps.backward import backward_nodes
 from profkit.derive.steps.boundaries import ONE_UPDATE, ONGOING_LOOP, RENAMED, WHOLE_RECORDING
 from profkit.derive.timeline.intervals import intersection, union
 from profkit.diagnosis.verdict import BEGINNING, CUT_OFF, NO_STEPS, NO_STEPS_BUT_LOOP, ROUNDS_ONLY
@@ -46,11 +47,11 @@ def check_foreign(facts: Facts) -> str | None:
 
 def check_steps(facts: Facts) -> str | None:
     source = facts.steps.source
-    if len(facts.steps) > 1 or source.startswith("the profiler") or source in (RENAMED, ONE_UPDATE):
-        return None
     is_loop = source == ONGOING_LOOP
     if facts.is_beginning:
         return ROUNDS_ONLY if is_loop else BEGINNING
+    if len(facts.steps) > 1 or source.startswith("the profiler") or source in (RENAMED, ONE_UPDATE):
+        return None
     return NO_STEPS_BUT_LOOP if is_loop else NO_STEPS
 
 
@@ -62,9 +63,11 @@ def check_part(facts: Facts) -> str | None:
 
 def check_outdone(facts: Facts) -> str | None:
     """Steps that are calls of a model whose optimizer stepped only after many of them: too seldom, or with too much in
-    a step, to be recorded. How much of the run they leave out shows by the looks at the program's stack."""
+    a step, to be recorded. How much of the run they leave out shows by the looks at the program's stack. Where most
+    calls are followed by a backward pass, nothing is left out but the updates: L-BFGS calls the model, and
+    differentiates, again and again within one step of its own."""
     run, whole = facts.run, whole_run(facts)
-    if not run.was_outdone or run.was_stopped or run.step_signal != "forward":
+    if not run.was_outdone or run.was_stopped or run.step_signal != "forward" or _hold_backward_passes(facts):
         return None
     times = Counter[str]()
     for stack in facts.account.stacks:
@@ -75,6 +78,14 @@ def check_outdone(facts: Facts) -> str | None:
         "the steps are calls of the model, and the optimizer stepped only after them: backward passes and updates"
         f"{share} were not recorded"
     )
+
+
+def _hold_backward_passes(facts: Facts) -> bool:
+    """Whether half of the measured steps hold a backward pass, or more."""
+    steps, nodes = facts.steps, np.flatnonzero(backward_nodes(facts.trace))
+    index = steps.index_of(facts.trace.events.start_ns[nodes])
+    held = np.bincount(index[index >= 0], minlength=len(steps)) > 0
+    return bool(2 * held[steps.measured].sum() >= steps.measured_count)
 
 
 def check_cut_off(facts: Facts) -> str | None:

@@ -29,6 +29,8 @@ _LEAST_SHARE = 0.005
 """A line with less is no place to begin."""
 _MUCH = 0.2
 """As of other time outside of PyTorch (`profkit.rules.unattributed_time`)."""
+_OF_LOOP = 0.9
+"""Of the time: the function that trains is on the stack all the time, but for a callback."""
 _SAME = 0.8
 """Of a line's own time: a callee with this share is what the line spends its time on."""
 
@@ -94,6 +96,19 @@ def lines_outside(facts: Facts) -> tuple[OutsideLine, ...]:
         if outside > 0:
             found.append(OutsideLine(price, outside))
     return tuple(sorted(found, key=lambda line: -line.outside))
+
+
+def outside_in_function(facts: Facts, site: CallSite) -> CallPrice:
+    """What all lines of this line's function take outside of all that PyTorch records, together. Nothing, if nearly all
+    time passes in the function and what it calls: the steps are its own."""
+    function, sampled = (site.file, site.function), _Sampled.of(facts, MAIN)
+    numbers = {number for number, one in enumerate(sampled.sites) if (one.file, one.function) == function}
+    within_ns = sum(stack.time_ns for stack in sampled.stacks if numbers.intersection(stack.lines))
+    if within_ns >= _OF_LOOP * sampled.total_ns:
+        return CallPrice(0.0, 0.0, 0.0)
+    mine = (one for one in lines_outside(facts) if (one.price.site.file, one.price.site.function) == function)
+    share = min(sum(line.outside for line in mine), 1.0)
+    return CallPrice(share, *_interval(share, max(sampled.total_ns / sampled.period_ns, 1.0) / _PER_SAMPLE))
 
 
 def _operators_by_line(facts: Facts) -> dict[tuple[str, int], float]:

@@ -14,13 +14,17 @@ from dataclasses import replace
 from itertools import repeat, takewhile
 from types import MappingProxyType
 
+import numpy as np
 from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.findings.values import Location, Phase, PhaseLine, WholeRun
+from profkit.patterns.loops.located import located_marks
+from profkit.patterns.places.events import call_sites
 from profkit.patterns.whole_run.curves import curves_of, early_ns, recorded_within, steps_in_run
 from profkit.run.directory import CallSite
 from profkit.run.whole_run import PHASE_OF, PROGRAM_PHASE, Place, RunAccount, StackActivity, StackTime
+from profkit.trace.statistics import median
 
 START = "starting Python"
 IMPORTS = PHASE_OF[StackActivity.IMPORTING]
@@ -73,6 +77,9 @@ _MOST_INNER = 2
 _INNER_MOST = 0.5
 """Of that time: lines that together have less do not tell where it goes."""
 
+_ALIKE = 1.25
+"""Times the operators of a measured step. An evaluation that is worth a word has more of its own."""
+
 _Loop = tuple[str, str, int]
 """File, function, first line."""
 
@@ -83,7 +90,24 @@ def whole_run(facts: Facts) -> WholeRun | None:
     if not facts.account.stacks:
         return None
     whole = account_for(facts.account, phase_labels(facts))
-    return replace(whole, recorded_ns=recorded_within(facts), steps=steps_in_run(facts))
+    phases = tuple(replace(phase, in_steps=_is_in_steps(facts, phase)) for phase in whole.phases)
+    return replace(whole, phases=phases, recorded_ns=recorded_within(facts), steps=steps_in_run(facts))
+
+
+def _is_in_steps(facts: Facts, phase: Phase) -> bool:
+    """Whether the line that takes most of the phase ran in the located step, and the measured steps have about as many
+    operators: what comes once in an epoch may have fallen into the located step by chance."""
+    if phase.label not in (EVALUATION, UNGRADED) or not phase.lines or facts.is_part or not facts.has_trace:
+        return False
+    steps, rows = facts.steps, facts.operators.rows
+    if not steps.located.any() or steps.located.all():
+        return False
+    index = facts.step_of(rows)
+    count = np.bincount(index[index >= 0], minlength=len(steps))
+    located, measured = (median(count[which]) for which in (steps.located, steps.measured))
+    ran = {(site.file, site.line) for site in call_sites(facts, facts.trace.events.site[located_marks(facts)])}
+    at = phase.lines[0].location
+    return (at.file, at.line) in ran and located <= _ALIKE * measured
 
 
 @derived_once

@@ -39,6 +39,30 @@ def test_calls_between_two_updates_are_one_step():
     assert calls_that_count(lambda weight: weight.sub_(0.1)) == [0, 1, 4, 8]
 
 
+@pytest.mark.parametrize("update", [lambda weight: weight.data.sub_(0.1), lambda weight: weight.data.mul_(0.9)])
+def test_an_update_of_the_data_is_seen_by_its_numbers(update):
+    """The version of the weights stays as it was."""
+    assert calls_that_count(update) == [0, 1, 4, 8]
+
+
+def test_data_that_is_replaced_is_seen():
+    def replace(weight):
+        weight.data = weight.data - 0.1
+
+    assert calls_that_count(replace) == [0, 1, 4, 8]
+
+
+def test_weights_that_are_only_read_are_not_updated():
+    """An attack on a model, whose author looks at its weights by ``.data``."""
+    assert calls_that_count(lambda weight: weight.data.sum()) == [0, 1]
+
+
+def test_weights_without_memory_on_the_host_tell_nothing():
+    assert hand_updates._numbers_of(torch.ones(3, device="meta")) == b""
+    assert hand_updates._numbers_of(torch.ones(4, 4).t()[::2]) == b""
+    assert hand_updates._numbers_of(None) == b""
+
+
 def test_calls_that_nobody_differentiates_are_steps():
     assert calls_that_count(lambda weight: weight.sub_(0.1), differentiates=False) == list(range(12))
 

@@ -117,3 +117,38 @@ def test_a_rank_does_not_wait_as_it_would_record_other_steps_than_the_rest(tmp_p
     monkeypatch.setattr("profkit.collect.ranks.identity.find_place", lambda: Place(0, 2))
     run_with_little_left(tmp_path, monkeypatch, enough_after=99)
     assert _POSTPONED not in load_run(tmp_path).notes
+
+
+def train_with_a_long_step(directory: Path, monkeypatch: pytest.MonkeyPatch, left_later: int, steps: int = 9) -> None:
+    """The located step has a backward pass that is larger than what is left; from the fourth step on more is left."""
+    left = {"events": 600}
+    monkeypatch.setattr("profkit.collect.recorder.phase_recordings.FEW_EVENTS", 300)
+    monkeypatch.setattr(Allowance, "events_left", property(lambda _: left["events"]))
+    with profile(directory, wait=1, warmup=1, active=1) as recording:
+        for number in range(steps):
+            left["events"] = left_later if number >= 4 else 600
+            unrolled(200).backward()
+            recording.step()
+
+
+def test_a_step_that_was_cut_off_is_recorded_once_more_is_left(tmp_path, monkeypatch):
+    train_with_a_long_step(tmp_path, monkeypatch, left_later=100_000)
+    run, names = load_run(tmp_path), [event["name"] for event in read_events(tmp_path)]
+    assert (run.is_part, CUT_OFF in run.notes, _POSTPONED in run.notes) == (False, False, True)
+    assert names.count("MulBackward0") >= 400  # a located and a measured step
+    assert min(steps_of(read_events(tmp_path))) >= 4
+
+
+def test_the_part_stays_if_no_more_is_left(tmp_path, monkeypatch):
+    train_with_a_long_step(tmp_path, monkeypatch, left_later=600)
+    run, names = load_run(tmp_path), [event["name"] for event in read_events(tmp_path)]
+    assert (run.is_part, CUT_OFF in run.notes) == (True, True)
+    assert "MulBackward0" not in names
+    assert names.count("aten::mul") >= 200
+
+
+def test_a_step_that_is_too_large_again_is_kept_in_part(tmp_path, monkeypatch):
+    monkeypatch.setattr("profkit.collect.recorder.phase_recordings._TIMES_CUT", 0)
+    train_with_a_long_step(tmp_path, monkeypatch, left_later=600)
+    run = load_run(tmp_path)
+    assert (run.is_part, CUT_OFF in run.notes) == (True, True)

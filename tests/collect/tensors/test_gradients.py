@@ -120,6 +120,55 @@ def test_clipping_gradients_uses_no_others(tmp_path):
     assert watch(tmp_path, in_turns(train_judge, pair.train_maker)).thrown_away == (4, 5, 6, 7)
 
 
+def attacking(pair: Pair, differentiate: Callable[[Tensor, Tensor], Tensor], clears: bool) -> Callable[[], None]:
+    """Trains the judge on inputs that two steps of an attack have changed."""
+
+    def train() -> None:
+        given = torch.randn(4, 32)
+        for _ in range(2):
+            if clears:
+                pair.judge.zero_grad()
+            given = given.detach().requires_grad_()
+            given = given + 0.1 * differentiate(pair.judge(given).mean(), given).sign()
+        pair.of_judge.zero_grad()
+        pair.judge(given.detach()).mean().backward()
+        pair.of_judge.step()
+
+    return train
+
+
+def by_backward(loss: Tensor, given: Tensor) -> Tensor:
+    loss.backward()
+    assert given.grad is not None
+    return given.grad
+
+
+@pytest.mark.parametrize("clears", [False, True])
+def test_an_attack_on_the_inputs_throws_the_gradients_of_the_weights_away(tmp_path, clears):
+    """Each of its passes adds to four weights and stores the input's, the fourth of the five. Where a gradient's memory
+    was used again, nothing is said of it."""
+    use = watch(tmp_path, attacking(Pair(), by_backward, clears))
+    assert use.taken == (10, 11, 12, 13)
+    assert {0, 1, 2, 4, 5, 6, 7, 9} >= set(use.thrown_away) >= {0, 5}
+
+
+def test_an_attack_that_differentiates_by_the_inputs_alone_throws_nothing_away(tmp_path):
+    use = watch(tmp_path, attacking(Pair(), lambda loss, given: torch.autograd.grad(loss, given)[0], clears=False))
+    assert use == NOTHING
+
+
+def test_weights_whose_gradients_an_attack_logs_are_read(tmp_path):
+    norms = []
+
+    def logged(loss: Tensor, given: Tensor) -> Tensor:
+        found = by_backward(loss, given)
+        norms.extend(float(one.grad.norm()) for one in pair.judge.parameters() if one.grad is not None)
+        return found
+
+    pair = Pair()
+    assert watch(tmp_path, attacking(pair, logged, clears=True)).thrown_away == ()
+
+
 def test_a_gradient_that_a_hook_receives_is_used(tmp_path):
     pair, seen = Pair(), []
     for parameter in pair.judge.parameters():

@@ -15,7 +15,7 @@ from profkit.report import render
 from profkit.run.directory import Run
 from tests.diagnosis.health.launches import launched, notes_of
 from tests.patterns.looks import CALLED, MS, UPDATE, looked_at
-from tests.traces import facts_of, kernel, mark, op, runtime, step, trace_of
+from tests.traces import annotation, facts_of, kernel, mark, op, runtime, step, trace_of
 
 STEPS = [step(0, 0, 100), step(1, 100, 100), op("aten::mul", 0, 50)]
 
@@ -201,3 +201,24 @@ def test_calls_of_a_model_that_is_updated_later_are_no_whole_steps(more, told):
     assert note is None or note.endswith("backward passes and updates, 60 % of the run, were not recorded")
     unwatched = check_outdone(facts_of(events, run=run))
     assert unwatched is None or unwatched.endswith("backward passes and updates were not recorded")
+
+
+@pytest.mark.parametrize(("with_backward", "is_told"), [(4, False), (2, False), (1, True)])
+def test_calls_that_are_followed_by_a_backward_pass_leave_nothing_out(with_backward, is_told):
+    """As those of L-BFGS, whose own step comes after twenty of them."""
+    run = Run(torch="2.13", step_signal="forward", was_outdone=True)
+    events = [event for i in range(4) for event in (step(i, 100 * i, 100), op("aten::mm", 100 * i, 40))]
+    node = "autograd::engine::evaluate_function: MmBackward0"
+    events += [op(node, 100 * i + 50, 30) for i in range(with_backward)]
+    assert (check_outdone(facts_of(events, run=run)) is not None) is is_told
+
+
+@pytest.mark.parametrize(("passed_us", "is_beginning"), [(99, True), (100, False)])
+def test_one_update_is_the_beginning_if_it_lasts_many_times_as_long_as_steps(passed_us, is_beginning):
+    """The opening of a millisecond holds the making of the optimizer, and the first update."""
+    node = op("autograd::engine::evaluate_function: MmBackward0", 800, 50, sequence=1)
+    events = [op("aten::mm", 0, 100), node, annotation("Optimizer.step#SGD.step", 900, 100)]
+    facts = facts_of(events, run=Run(torch="2.13", reference_step_ns=(passed_us * 1000,) * 5))
+    assert facts.is_beginning is is_beginning
+    assert any("only the program's beginning" in note for note in check_recording(facts)) is is_beginning
+    assert not facts_of(events, run=Run(torch="2.13")).is_beginning
