@@ -113,6 +113,17 @@ def _worth(diagnosis: Diagnosis) -> str:
     return f"{printable(first.rule)}{where}: a step of {before} could take {after}"
 
 
+def to_do(diagnosis: Diagnosis) -> str:
+    """The first sentence of the fix whose worth the headline tells; empty if it tells none."""
+    if headline(diagnosis)[0] != _worth(diagnosis):
+        return ""
+    first_line = notable(diagnosis.findings)[0].fix.strip().partition("\n")[0]
+    return _END_OF_SENTENCE.split(printable(first_line), maxsplit=1)[0].rstrip(":")
+
+
+_END_OF_SENTENCE = re.compile(r"(?<=\.)\s+(?=[A-Z`(])")
+
+
 def price_label(finding: Finding) -> str:
     """What to call the price: ``cost`` of a fault, ``gain`` of an opportunity."""
     return "cost" if finding.kind is Kind.FAULT else "gain"
@@ -395,8 +406,16 @@ def skipped_lines(
     count = format_count(len(skipped), "rule")
     return [
         f"{count} could not look, for {len(groups)} reasons ({escape('profkit diagnose --verbose')} tells them)",
-        *(f"next time, {escape(remedy)} lets {skipped_rules(sorted(rules), show)} look" for remedy, rules in more),
+        *(f"next time, {escape(remedy)} lets {_looking(sorted(rules), show)}" for remedy, rules in more),
     ]
+
+
+def _looking(rules: Sequence[str], show: Callable[[str], str]) -> str:
+    """``launch-bound and input-bound look``, or ``21 rules look, such as …``."""
+    count, such_as, few = skipped_rules(rules, show).partition(", such as ")
+    named = (few or count).rpartition(", ")
+    listed = f"{named[0]} and {named[2]}" if named[0] else named[2]
+    return f"{count} look{such_as}{listed}" if few else f"{listed} look"
 
 
 def hot_lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:

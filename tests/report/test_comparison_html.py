@@ -46,7 +46,7 @@ def test_one_long_step_does_not_squeeze_the_others() -> None:
     (after,) = [float(rect["width"][:-1]) for rect in page.shown("rect") if rect["class"] == "after"]
     assert after > 85
     assert len(page.shown("circle")) == 2 + 3
-    assert "Beyond the axis lies 1 step after, up to 1,000 s." in page.text["p"]
+    assert "Beyond the axis: 1 step after, up to 1,000 s." in page.text["p"]
 
 
 def test_the_axis_has_round_times() -> None:
@@ -101,5 +101,27 @@ def test_without_a_tree_there_is_no_icicle() -> None:
 
 
 def test_names_in_the_icicle_are_escaped() -> None:
-    tree = MovedTree(("line",), False, (MovedBranch(0, "<script>x</script>", 0.0, 1.0, 100, 100),))
-    assert "<script>x" not in render_html(replace(TIMED, tree=tree))
+    tree = MovedTree(("line",), False, (MovedBranch(0, "<script>x</script>", 0.0, 1.0, 100, 9_000_000),))
+    text = render_html(replace(TIMED, tree=tree))
+    assert "<script>x" not in text
+    assert 'class="leaf"' in text
+
+
+def test_where_nothing_changed_a_sentence_stands_in_place_of_a_grey_icicle() -> None:
+    alike = MovedTree(("line",), False, (MovedBranch(0, "train.py:3", 0.0, 1.0, 1_000, 1_010),))
+    page = Page(text := render_html(replace(TIMED, tree=alike)))
+    assert 'class="leaf"' not in text
+    assert "take as long as before (within 10 %" in page.text["p"]
+    changed = MovedTree(("line",), False, (MovedBranch(0, "train.py:3", 0.0, 1.0, 1_000, 9_000_000),))
+    assert "take as long as before" not in render_html(replace(TIMED, tree=changed))
+
+
+def test_steps_beyond_the_axis_of_both_sides_are_one_sentence() -> None:
+    steps = (13_000_000, 13_100_000, 13_200_000, 10**12)
+    page = Page(
+        render_html(
+            replace(TIMED, **{side: replace(getattr(TIMED, side), step_ns=steps) for side in ("before", "after")})
+        )
+    )
+    told = "Beyond the axis: 1 step before, up to 1,000 s; 1 step after, up to 1,000 s."
+    assert told in page.text["p"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -302,6 +303,36 @@ def test_a_verdict_that_memory_grows_is_drawn_from_step_to_step(drawn_diagnosis:
 def test_the_headline_is_the_change_and_its_worth_if_it_has_a_price(full_diagnosis, leak, saving, headline) -> None:
     diagnosis = replace(full_diagnosis, findings=(replace(leak, saving=saving),))
     assert Page(render_html(diagnosis)).text["h1"].startswith(headline)
+
+
+@pytest.mark.parametrize(
+    ("fix", "shown"),
+    [
+        ("Pass `foreach=True`. It updates all.", "Pass foreach=True."),
+        ("Make workers: DataLoader(..., num_workers=2)\n    code", "Make workers: DataLoader(..., num_workers=2)"),
+        ("It takes 1.5 ms. `x` too.", "It takes 1.5 ms."),
+        ("Ask it again:\n    next(batches)", "Ask it again"),
+        ("", None),
+    ],
+)
+def test_the_first_sentence_of_the_fix_stands_under_the_headline(full_diagnosis, leak, fix, shown) -> None:
+    timed = replace(leak, saving=Saving(5_300_000, 0.43, 0.3, 0.5), fix=fix)
+    page = render_html(replace(full_diagnosis, findings=(timed,)))
+    assert ('class="to-do"' in page) == (shown is not None)
+    if shown is not None:
+        assert shown == re.sub("</?code>", "", page.partition('class="to-do">')[2].partition("</p>")[0])
+
+
+def test_without_a_price_in_time_the_headline_is_no_change(full_diagnosis, leak) -> None:
+    grows = replace(leak, saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000))
+    assert 'class="to-do"' not in render_html(replace(full_diagnosis, findings=(grows,)))
+
+
+def test_the_bar_of_a_finding_stands_at_its_price_in_the_colour_of_its_severity(full_diagnosis, leak) -> None:
+    timed = replace(leak, saving=Saving(5_300_000, 0.43, 0.3, 0.5))
+    page = render_html(replace(full_diagnosis, findings=(timed,)))
+    price = page.partition("<dt>Cost</dt>")[2].partition("</dd>")[0]
+    assert f'class="mark-{leak.severity.value}" width="43.0%"' in price
 
 
 @pytest.mark.parametrize(

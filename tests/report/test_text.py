@@ -434,8 +434,8 @@ SKIPPED = {
 }
 SHORT = [
     "- 6 rules could not look, for 5 reasons (profkit diagnose --verbose tells them)",
-    "- next time, record_shapes=True lets rule-a, rule-b look",
-    "- next time, running the program under profkit lets rule-c, rule-d look",
+    "- next time, record_shapes=True lets rule-a and rule-b look",
+    "- next time, running the program under profkit lets rule-c and rule-d look",
     "- next time, with_stack=True lets rule-f look",
 ]
 
@@ -455,8 +455,8 @@ def test_what_was_not_looked_at_is_a_count_and_what_to_set_next_time(clean_diagn
     assert _not_looked_at(render_text(diagnosis, width=200)) == SHORT
     found = _not_looked_at(render_markdown(diagnosis))
     assert found[1:] == [
-        "- next time, record\\_shapes=True lets `rule-a`, `rule-b` look",
-        "- next time, running the program under profkit lets `rule-c`, `rule-d` look",
+        "- next time, record\\_shapes=True lets `rule-a` and `rule-b` look",
+        "- next time, running the program under profkit lets `rule-c` and `rule-d` look",
         "- next time, with\\_stack=True lets `rule-f` look",
     ]
 
@@ -473,6 +473,6 @@ def test_the_page_folds_the_reasons_and_shows_what_to_set(clean_diagnosis: Diagn
     page = render_html(replace(clean_diagnosis, skipped=SKIPPED))
     _, _, section = page.partition("<h2>Not looked at</h2>")
     shown, _, folded = section.partition("<details><summary>6 rules</summary>")
-    assert "record_shapes=True lets rule-a, rule-b look" in shown
+    assert "record_shapes=True lets rule-a and rule-b look" in shown
     assert "too few to tell a slow one" in folded
     assert "too few to tell a slow one" not in shown

@@ -29,6 +29,7 @@ LANE_HEIGHT = len(LEVELS) - 1
 MARK_WIDTH = 2000
 _HUES = (
     ("operators on the host", "other"),
+    ("between two queued kernels", "other"),
     ("Python", "other"),
     ("computing", "compute"),
     ("kernels", "compute"),
