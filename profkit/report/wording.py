@@ -114,13 +114,15 @@ def _worth(diagnosis: Diagnosis) -> str:
 
 
 def to_do(diagnosis: Diagnosis) -> str:
-    """The first sentence of the fix whose worth the headline tells; empty if it tells none."""
-    if headline(diagnosis)[0] != _worth(diagnosis):
+    """The first sentence of the fix of the fault that the headline names; empty if it names none."""
+    first = headline(diagnosis)[0]
+    if first != _worth(diagnosis) and not _NAMES_A_LEAK.match(first):
         return ""
     first_line = notable(diagnosis.findings)[0].fix.strip().partition("\n")[0]
     return _END_OF_SENTENCE.split(printable(first_line), maxsplit=1)[0].rstrip(":")
 
 
+_NAMES_A_LEAK = re.compile("1 fault makes memory grow")
 _END_OF_SENTENCE = re.compile(r"(?<=\.)\s+(?=[A-Z`(])")
 
 
