@@ -62,9 +62,24 @@ def test_the_axis_has_round_times() -> None:
 
 def test_an_interval_that_spans_much_says_how_much_it_is_at_least() -> None:
     faster = replace(TIMED.step_time, verdict=Verdict.BETTER, change=-0.93, low=-0.99, high=-0.29)
-    assert headline(replace(TIMED, step_time=faster)).endswith("-93 % (by 29 % at least)")
+    assert headline(replace(TIMED, step_time=faster)).endswith("14 times as fast (at least 1.4 times)")
     open_ended = replace(faster, verdict=Verdict.INCONCLUSIVE, low=-0.9, high=0.5)
     assert "interval -90 % to +50 %" in headline(replace(TIMED, step_time=open_ended))
+
+
+@pytest.mark.parametrize(
+    ("change", "low", "high", "told"),
+    [
+        (-0.5, -0.6, -0.3, "2.0 times as fast (1.4 to 2.5)"),
+        (-0.95, -0.96, -0.9, "20 times as fast (10 to 25)"),
+        (-0.5, None, None, "2.0 times as fast"),
+        (-1.0, -1.0, -1.0, "10,000 times as fast (10,000 to 10,000)"),
+        (-0.49, -0.6, -0.3, "-49 % (95 % interval -60 % to -30 %)"),
+    ],
+)
+def test_from_twice_as_fast_on_a_factor_says_more_than_per_cent(change, low, high, told) -> None:
+    faster = replace(TIMED.step_time, verdict=Verdict.BETTER, change=change, low=low, high=high)
+    assert headline(replace(TIMED, step_time=faster)).endswith(told)
 
 
 def test_hostile_names_are_shown_as_text() -> None:
