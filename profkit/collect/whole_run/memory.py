@@ -6,6 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from profkit.collect.whole_run.kernel_files import read_kernel_file
+
 _PAUSE_NS = 200_000_000
 """Reading takes 12 µs: less than a ten-thousandth of the time."""
 _MOST = 600
@@ -18,7 +20,7 @@ class MemoryCurve:
     """`look` takes a sample when one is due; nothing where Linux does not say."""
 
     def __init__(self, file: Path = Path("/proc/self/statm")) -> None:
-        self._file, self._page = file, os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+        self._file, self._page = str(file), os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
         self._samples: list[tuple[int, int]] = []
         self._due_ns, self._pause_ns = 0, _PAUSE_NS
 
@@ -28,7 +30,7 @@ class MemoryCurve:
             return
         self._due_ns = now_ns + self._pause_ns
         with suppress(OSError, ValueError, IndexError):
-            pages = int(self._file.read_text(encoding="ascii").split()[_RESIDENT])
+            pages = int(read_kernel_file(self._file).split()[_RESIDENT])
             self._samples.append((now_ns, pages * self._page))
         if len(self._samples) >= _MOST:
             self._samples = self._samples[1::2]
