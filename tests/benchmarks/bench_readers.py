@@ -60,7 +60,7 @@ def measure_all(trace: Path, options: argparse.Namespace, megabytes: float) -> R
     for turn in range(runs + 1):
         for name, (command, environment) in commands_for(trace, turn, options, megabytes).items():
             found = results.setdefault(name, [])
-            if found is None or (turn == 0 and runs == 1 and name in _OTHERS.values()):
+            if found is None or (turn == 0 and megabytes >= _HUGE_MB and name in _OTHERS.values()):
                 continue
             try:
                 measured = measure(command, environment)
