@@ -94,7 +94,7 @@ def test_indices_from_a_device_go_to_where_the_counts_are():
         ("print(m", "print(t, m", "reads `t` outside of the loop"),
         ("zip(a.view(-1)", "zip(*a.view(-1)", "neither a tensor nor several by `zip`"),
         ("zip(a", "pairs(a", "neither a tensor nor several by `zip`"),
-        ("b.view(-1)", "(q := b.view(-1))", "no plain expression"),
+        ("b.view(-1)", "(q := b.view(-1))", "not a plain expression"),
         ("\n\nm = ", "\n\nm = 0\nm = ", "`m` is set at 2 places"),
     ],
 )

@@ -185,7 +185,7 @@ def test_the_rest_of_the_loop_stays():
         (INDEXED + "            if h.sum() > 3: break\n", "may end before the sequence does"),
         (INDEXED + "            xs[:, t] = 0\n", "`xs`, of which the inputs are read, changes"),
         (INDEXED.replace("xs[:, t]", "xs[:, t] * 2"), "computed in the loop"),
-        (INDEXED.replace("xs[:, t]", "xs[:, t + 1]"), "no row of a sequence"),
+        (INDEXED.replace("xs[:, t]", "xs[:, t + 1]"), "not a row of a sequence"),
         (INDEXED.replace("xs[:, t], h)", "xs[:, t], c)"), "not the one that it takes"),
         (INDEXED + "        self.cell.weight_hh.mean()\n", "used elsewhere"),
         (INDEXED.replace("self.cell(", "self.other("), "is set at no places in that class"),
