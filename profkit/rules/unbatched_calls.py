@@ -219,8 +219,8 @@ _OWN_WEIGHTS = (
     "for the calls. Use `torch.func.vmap` over `torch.func.functional_call`, or `torch.bmm`."
 )
 _NORMALISED = (
-    " Batch norm in training mode computes its statistics from the rows of one call. With one call for all rows the "
-    "numbers change."
+    " Batch norm in training mode computes its statistics from the rows of one call. One call for all rows changes the "
+    "numbers."
 )
 
 
