@@ -25,6 +25,7 @@ from profkit.findings.values import (
     MemoryPeak,
     Severity,
     Timing,
+    VerdictKind,
     WholeRun,
     WorkerTimes,
     full_after,
@@ -76,7 +77,9 @@ def opportunities_note(findings: Sequence[Finding]) -> str:
 
 
 def minor_findings(diagnosis: Diagnosis) -> list[Finding]:
-    """The findings too small to act on."""
+    """The findings too small to act on; none of a recording that nobody can judge."""
+    if (diagnosis.verdict or conclude(diagnosis)).kind is VerdictKind.CANNOT_JUDGE:
+        return []
     return [f for f in diagnosis.findings if f.severity is Severity.INFO]
 
 

@@ -396,6 +396,16 @@ def test_the_first_line_is_the_verdict_without_control_characters(
     assert render_text(replace(clean_diagnosis, verdict=verdict)).startswith("Cannot judge: \\x1b[31mno steps\n")
 
 
+def test_under_cannot_judge_there_is_no_finding_for_information(full_diagnosis: Diagnosis) -> None:
+    small = tuple(replace(one, severity=Severity.INFO) for one in full_diagnosis.findings)
+    judged = replace(full_diagnosis, findings=small, verdict=Verdict(VerdictKind.NOTHING_FOUND, "No fault found"))
+    unjudged = replace(judged, verdict=Verdict(VerdictKind.CANNOT_JUDGE, "Cannot judge: the program failed"))
+    for render in (render_text, render_markdown):
+        assert "for your information" in render(judged).lower()
+        assert "for your information" not in render(unjudged).lower()
+    assert "profkit explain" not in render_text(unjudged)
+
+
 @pytest.mark.parametrize(
     ("peak", "text"),
     [
