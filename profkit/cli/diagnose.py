@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="The device of a recording, where that does not name it: 'AMD Instinct MI300X'.",
 )
-@click.option("--verbose", is_flag=True, help="Say why each rule could not look that did not.")
+@click.option("--verbose", is_flag=True, help="Say why some rules could not look.")
 @click.option("--open", "opened", is_flag=True, help="Open the page in the default browser.")
 @click.option(
     "--variant",

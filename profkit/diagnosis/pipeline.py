@@ -27,6 +27,7 @@ from profkit.diagnosis.elsewhere import find_elsewhere
 from profkit.diagnosis.health import check_recording, check_snapshot, find_obstacles, find_obstacles_of_run
 from profkit.diagnosis.health.device import describe_unrecorded
 from profkit.diagnosis.health.memory import describe_end_of_memory
+from profkit.diagnosis.health.program import check_failure
 from profkit.diagnosis.health.window import describe_start
 from profkit.diagnosis.judge import Outcome, PricedFinding, edit_behind, gather, judging_tasks, price_together, weigh
 from profkit.diagnosis.pictures.from_facts import draw
@@ -307,6 +308,8 @@ def _with_steps(facts: Facts, diagnosis: Diagnosis, rows: Sequence[Rows]) -> Dia
     if major:
         left = tuple(_beyond(major, gained, costliest))
         return replace(diagnosis, costliest=left, health=(*diagnosis.health, *untold))
+    if check_failure(facts) is not None:
+        return diagnosis  # what was recorded is no step: most of it are imports
     # Nothing important to change: the reader needs a place to begin.
     hottest, no_hottest = attempt("finding the hottest lines and operators", partial(_find_hottest, facts), ())
     return replace(diagnosis, hottest=hottest, costliest=costliest, health=(*diagnosis.health, *no_hottest, *untold))

@@ -63,8 +63,9 @@ def render_text(diagnosis: Diagnosis, width: int = 80, color: bool = False, verb
         page.write(note)
     for group in major_groups(diagnosis):
         _write_group(page, group)
-    _write_minor(page, minor_groups(diagnosis))
-    if diagnosis.findings:
+    minor = minor_groups(diagnosis)
+    _write_minor(page, minor)
+    if major or minor:
         page.write()
         page.write(f"What a rule means, with an example: profkit explain {printable(diagnosis.findings[0].rule)}")
         if any(finding.account is not None for finding in diagnosis.findings):

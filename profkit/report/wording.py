@@ -25,6 +25,7 @@ from profkit.findings.values import (
     MemoryPeak,
     Severity,
     Timing,
+    VerdictKind,
     WholeRun,
     WorkerTimes,
     full_after,
@@ -76,7 +77,9 @@ def opportunities_note(findings: Sequence[Finding]) -> str:
 
 
 def minor_findings(diagnosis: Diagnosis) -> list[Finding]:
-    """The findings too small to act on."""
+    """The findings too small to act on; none of a recording that nobody can judge."""
+    if (diagnosis.verdict or conclude(diagnosis)).kind is VerdictKind.CANNOT_JUDGE:
+        return []
     return [f for f in diagnosis.findings if f.severity is Severity.INFO]
 
 
@@ -111,6 +114,19 @@ def _worth(diagnosis: Diagnosis) -> str:
     where = f" at {short_place(first.location)}" if first.location else ""
     before, after = format_time(step_ns), format_time(step_ns * (1 - saving.fraction))
     return f"{printable(first.rule)}{where}: a step of {before} could take {after}"
+
+
+def to_do(diagnosis: Diagnosis) -> str:
+    """The first sentence of the fix of the fault that the headline names; empty if it names none."""
+    first = headline(diagnosis)[0]
+    if first != _worth(diagnosis) and not _NAMES_A_LEAK.match(first):
+        return ""
+    first_line = notable(diagnosis.findings)[0].fix.strip().partition("\n")[0]
+    return _END_OF_SENTENCE.split(printable(first_line), maxsplit=1)[0].rstrip(":")
+
+
+_NAMES_A_LEAK = re.compile("1 fault makes memory grow")
+_END_OF_SENTENCE = re.compile(r"(?<=\.)\s+(?=[A-Z`(])")
 
 
 def price_label(finding: Finding) -> str:
@@ -395,8 +411,16 @@ def skipped_lines(
     count = format_count(len(skipped), "rule")
     return [
         f"{count} could not look, for {len(groups)} reasons ({escape('profkit diagnose --verbose')} tells them)",
-        *(f"next time, {escape(remedy)} lets {skipped_rules(sorted(rules), show)} look" for remedy, rules in more),
+        *(f"next time, {escape(remedy)} lets {_looking(sorted(rules), show)}" for remedy, rules in more),
     ]
+
+
+def _looking(rules: Sequence[str], show: Callable[[str], str]) -> str:
+    """``launch-bound and input-bound look``, or ``21 rules look, such as …``."""
+    count, such_as, few = skipped_rules(rules, show).partition(", such as ")
+    named = (few or count).rpartition(", ")
+    listed = f"{named[0]} and {named[2]}" if named[0] else named[2]
+    return f"{count} look{such_as}{listed}" if few else f"{listed} look"
 
 
 def hot_lines(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:

@@ -41,7 +41,7 @@ operator, or on a device the cheapest kernel. A view costs nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -88,6 +88,8 @@ _MIN_SHARE = 0.01
 """Of the step. Allocating beforehand requires knowing the greatest length; less than this is not worth it."""
 _CHEAPEST = 0.05
 """The quantile of all kernel times that stands for the smallest kernel."""
+_MOST_ELEMENTS = 1 << 62
+"""Of a tensor. A file from anybody may tell of more than fit into a column."""
 _TO_A_LIST = (
     "Append the pieces to a Python list and concatenate once after the loop, or write them into a tensor "
     "that was allocated beforehand (`out[i] = piece`)."
@@ -239,6 +241,8 @@ class _Uses:
         in_batches = by_shapes(facts, shaped, _are_batches) & (shaped >= 0)
         self._attending = operators_of(facts.trace, _ATTENTION)[rows] | products & in_batches
         self._by_strides = operators_of(facts.trace, _READING_BY_STRIDES)[rows] & ~products | self._attending
+        self._first, self._kind = distinct_rows(self._picking, self._attending, *inputs.kinds(rows))
+        self._known: dict[str, _Taken] = {}
 
     def is_used(self, run: Rows) -> bool:
         """Whether, between most calls, an operator takes a tensor of the size gathered so far. Views and operators that
@@ -258,21 +262,44 @@ class _Uses:
         """Whether one of the chosen operators takes it between most calls."""
         between = slice(*np.searchsorted(self._rows, [run[0], run[-1]]))
         at = np.flatnonzero(chosen[between]) + between.start
-        rows, picks, attends = self._rows[at], self._picking[at], self._attending[at]
-        first, kind = distinct_rows(picks, attends, *self._inputs.kinds(rows))
-        call = np.searchsorted(run, rows) - 1
+        rows, kind = self._rows[at], self._kind[at]
+        call, present = np.searchsorted(run, rows) - 1, distinct(kind)
         using_it = np.zeros(len(rows), dtype=bool)
         ways = (self._inputs.of, self._inputs.located)
         for of in ways[: 1 if self._inputs.are_recorded(run, rows) else 2]:
             sizes, size_of_call = np.unique([sum(of(row)) for row in run.tolist()], return_inverse=True)
-            place = {size: at for at, size in enumerate(sizes.tolist())}
+            place, taken = {size: at for at, size in enumerate(sizes.tolist())}, self._taken(of)
+            may_take = present[(taken.of_a_size(sizes) | self._attending[self._first])[present]]
             taking = [
                 number * len(sizes) + at
-                for number, one in enumerate(first.tolist())
-                for at in _which_taken(of(int(rows[one])), place, bool(picks[one]), bool(attends[one]))
+                for number, one in zip(may_take.tolist(), self._first[may_take].tolist(), strict=True)
+                for at in _which_taken(
+                    taken.of_kind[number], place, bool(self._picking[one]), bool(self._attending[one])
+                )
             ]
             using_it |= among(kind * len(sizes) + size_of_call[call], np.array(taking, dtype=np.int64))
         return len(distinct(call[using_it])) >= 0.5 * (len(run) - 1)
+
+    def _taken(self, of: Callable[[int], tuple[int, ...]]) -> _Taken:
+        """What operators of each kind take, worked out once for all runs."""
+        if of.__name__ not in self._known:
+            self._known[of.__name__] = _Taken([of(row) for row in self._rows[self._first].tolist()])
+        return self._known[of.__name__]
+
+
+class _Taken:
+    """The sizes that operators of each kind take."""
+
+    def __init__(self, of_kind: list[tuple[int, ...]]) -> None:
+        self.of_kind = of_kind
+        self._kind = np.repeat(np.arange(len(of_kind)), [len(sizes) for sizes in of_kind])
+        self._size = np.array([min(size, _MOST_ELEMENTS) for sizes in of_kind for size in sizes], dtype=np.int64)
+
+    def of_a_size(self, gathered: Int64s) -> Bools:
+        """By kind: whether its operators take a tensor of one of these sizes."""
+        found = np.zeros(len(self.of_kind), dtype=bool)
+        found[self._kind[np.isin(self._size, gathered)]] = True
+        return found
 
 
 def _are_batches(shapes: Shapes) -> bool:

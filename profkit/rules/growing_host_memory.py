@@ -5,7 +5,9 @@ The process's resident memory between the first step and the last, in eight bloc
 rise from block to block, by 128 MB and a fifth in all, in the second half by at least half as much as in the first, and
 in the last quarter at half of the average rate or more. A cache that fills, or a first epoch that loads data, levels
 off and is not reported. If names of the program were seen
-to hold more tensors from step to step, `growing-live-tensors` and others tell of that instead.
+to hold more tensors or autograd graphs from step to step, `growing-live-tensors` and `retained-graph` tell of that
+instead. Small nodes that stay keep freed memory around them from going back to the system, so the process grows faster
+than they do.
 
 Why is this bad?
 What grows with the number of steps ends in a process that is killed, hours later, with no traceback.
@@ -32,6 +34,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.patterns.retention.growing_graphs import growing_graphs
 from profkit.patterns.retention.holding import growing_names
 from profkit.patterns.whole_run.run_parts import steps_within
 from profkit.rules.base import (
@@ -84,7 +87,7 @@ def growing_host_memory(facts: Facts) -> Suspicions:
     )
     if grown < max(_LEAST_BYTES, _LEAST_SHARE * lowest[0]) or not goes_on or _order(lowest) < _LEAST_ORDER:
         return
-    if facts.has_trace and growing_names(facts):
+    if facts.has_trace and (growing_names(facts) or growing_graphs(facts)):
         return
     rate = _slope(times_ns, sizes)
     room = max(0, facts.run.host.memory_bytes - int(sizes[-1])) if facts.run.host is not None else 0

@@ -408,9 +408,9 @@ def _orders_made_afresh(facts: Facts, loading: _Loading) -> Suspicion | None:
         return None
     in_vain_ns = facts.steps.per_step_ns(int((orders.drawing_ns + orders.freeing_ns).sum()))
     return Suspicion(
-        message=f"Each step makes a new iterator of the DataLoader for a single batch. It first puts the whole set of "
-        f"samples in a new order, and frees that afterwards, {_told(facts, in_vain_ns)} a step. All of that but the "
-        "first batch is thrown away.",
+        message=f"Each step makes a new iterator of the DataLoader for a single batch. That shuffles the whole set of "
+        f"samples and frees the order afterwards, {_told(facts, in_vain_ns)} a step. All of it but the first batch is "
+        "thrown away.",
         fix="Make the iterator once and ask it again, until it is used up:\n    batches = iter(loader)\n    ...\n"
         "    x, y = next(batches)\nOr draw the samples of a batch without a DataLoader (torch.randint).",
         rows=orders.rows,

@@ -50,13 +50,13 @@ from profkit.trace import Rows
 _UNCERTAINTY = 0.3
 """A product of matrices of the same size takes a tenth to a third of the time."""
 _SQUARES = (
-    "Squared distances of all pairs are `torch.cdist(x, y).square()`, or by a product of matrices\n"
+    "Squared distances of all pairs are `torch.cdist(x, y).square()`, or by a matrix product\n"
     "    x.square().sum(-1)[:, None] + y.square().sum(-1) - 2 * x @ y.T"
 )
 _BLOCKS = (
-    "Look for a form without the table. Where one element of a row is wanted, that is an index or a `gather`; where "
-    "products are summed, a product of matrices. Else go through it in blocks of rows that fit the cache, or compile "
-    "the formula (`torch.compile`), which writes none of it to memory."
+    "Look for a form without the table: an index or `gather` to pick one element of each row, a matrix product for "
+    "sums of products. If there is none, compute it in blocks of rows that fit the cache. Or compile the formula "
+    "(`torch.compile`), which writes none of the table to memory."
 )
 
 
@@ -99,5 +99,5 @@ def _advise(names: set[str]) -> str:
     if "sub" in names and "abs" in names and names & {"sum", "mean"}:
         return "Sums of absolute differences of all pairs are `torch.cdist(x, y, p=1)`."
     if names <= {"mul", "multiply", "sum"}:
-        return "Sums of products are a product of matrices: `x @ y.T`, or `torch.einsum('id,jd->ij', x, y)`."
+        return "Sums of products are a matrix product: `x @ y.T`, or `torch.einsum('id,jd->ij', x, y)`."
     return _BLOCKS

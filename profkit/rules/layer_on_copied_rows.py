@@ -87,13 +87,13 @@ def _suspect(facts: Facts, layers: list[CopiedRows], rows: Rows) -> Suspicion:
 
 
 _FIX = (
-    "Apply the layer before the copies are made, and gather or repeat what it gives. It gives the same for each copy, "
+    "Apply the layer before the copies are made, and gather or repeat its results. They are the same for each copy, "
     "up to rounding."
 )
 _PARTS = (
-    " Over parts side by side it is a sum: each part times its own columns of the weight "
-    "(`weight.split(sizes, dim=1)`), and the bias once. Of a sum or difference it is that of its results. Norms and "
-    "activations come after it, as now."
+    " Where parts were joined side by side, add up each part times its own columns of the weight "
+    "(`weight.split(sizes, dim=1)`), and the bias once. Where rows were added or subtracted, do that with the layer's "
+    "results. Norms and activations come after it, as now."
 )
 
 

@@ -63,8 +63,8 @@ from profkit.trace import Rows
 
 _DIAGONAL = " The diagonal of `a @ b.T` is `(a * b).sum(-1)`."
 _PICK_FIRST = (
-    "Pick first: compute for the indices alone. Of a layer that is `linear(x, weight[ids], bias[ids])` for columns and "
-    "`layer(x[ids])` for rows; of a formula, index what goes in."
+    "Pick first: compute for the indices alone. For columns of a layer's result use `linear(x, weight[ids], "
+    "bias[ids])`, for rows `layer(x[ids])`; in a formula, index what goes in."
 )
 _UNCERTAINTY = 0.2
 """Large tensors get fresh pages from the system, small ones do not."""

@@ -47,7 +47,7 @@ _LEAST_STEPS = 2
 _NODE_NS, _UNCERTAINTY = 1_700, 0.5
 _MOST_OF_PASS = 0.5
 _LEAVE_OUT = "Leave out `create_graph=True`."
-_INSTEAD = "Say `retain_graph=True` in its place: a later pass runs the graph of the forward pass again."
+_INSTEAD = "Use `retain_graph=True` instead: a later pass runs the graph of the forward pass again."
 _ELSEWHERE = " If steps that were not recorded differentiate these gradients, set the flag in those only."
 
 

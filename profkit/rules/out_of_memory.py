@@ -117,7 +117,7 @@ def _trains(allocator: Allocator, failure: Failure, end: int) -> bool:
     return not failure.has_history or bool((allocator.entries[:end] == Origin.BACKWARD).any())
 
 
-_UNTRAINED = " The model was called in {} rounds and no backward pass was seen: each round keeps what it saved for one."
+_UNTRAINED = " The model was called in {} rounds without a backward pass: each round keeps what it saved for one."
 
 
 def _name_parts(parts: Mapping[Purpose, int], failure: Failure) -> str:
@@ -140,8 +140,8 @@ def _room(failure: Failure) -> str:
         )
     if failure.free_bytes >= failure.asked_bytes:
         return (
-            f"The device had {format_bytes(failure.free_bytes)} left, but not for this request. A limit of the "
-            f"process kept it away (set_per_process_memory_fraction), or it was not in one piece; {gaps}."
+            f"The device had {format_bytes(failure.free_bytes)} left, but this request did not get it. Either the "
+            f"process has a limit (set_per_process_memory_fraction), or the room was not in one piece; {gaps}."
         )
     return f"The device had {format_bytes(failure.free_bytes)} left, and {gaps}."
 
@@ -207,8 +207,8 @@ def _for_activations(size_bytes: int, trains: bool) -> Iterator[_Change]:
     if not trains:
         yield _Change(
             size_bytes,
-            "run it under `with torch.inference_mode():` if nothing is trained, as no backward "
-            "pass is seen: then nothing is saved for one.",
+            "run it under `with torch.inference_mode():` if nothing is trained (no backward pass was seen). Then "
+            "nothing is kept for one.",
         )
     yield _Change(
         size_bytes // 2,
@@ -219,7 +219,6 @@ def _for_activations(size_bytes: int, trains: bool) -> Iterator[_Change]:
     )
     yield _Change(
         size_bytes,
-        "less what goes into each block: checkpoint the blocks "
-        "(`torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`), for one more forward "
-        "pass.",
+        "checkpoint the blocks (`torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`): only what goes "
+        "into each is kept, for one more forward pass.",
     )

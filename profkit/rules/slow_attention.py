@@ -164,7 +164,7 @@ def _fix(facts: Facts, rates: Rates, point: Point) -> str:
     names = _names(facts, point)
     if _is_written_out(facts, point) or any(_EFFICIENT.search(name) for name in names):
         text = (
-            "Give the flash kernel what it takes: 16 bits, heads with a width that is a multiple of 8, and "
+            "Give the flash kernel inputs it accepts: 16 bits, heads with a width that is a multiple of 8, and "
             "`is_causal=True` instead of a mask. `torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)` "
             "says why it refuses."
         )

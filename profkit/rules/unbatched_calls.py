@@ -219,8 +219,8 @@ _OWN_WEIGHTS = (
     "for the calls. Use `torch.func.vmap` over `torch.func.functional_call`, or `torch.bmm`."
 )
 _NORMALISED = (
-    " Batch norm in training mode takes its statistics of the rows of one call: one call takes them of all rows, which "
-    "changes the numbers."
+    " Batch norm in training mode computes its statistics from the rows of one call. One call for all rows changes the "
+    "numbers."
 )
 
 

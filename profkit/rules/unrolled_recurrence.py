@@ -95,9 +95,9 @@ _STACKED = (
 )
 _TO_WEIGHTS = (
     " A linear layer over input and state side by side is split by columns: those of the input are "
-    "`weight_ih_l0`, those of the state `weight_hh_l0`. Its bias is `bias_ih_l0`, and `bias_hh_l0` is zero. Two "
-    "layers that are added are the two weights. An embedding before the cell, and a head or a criterion behind "
-    "it, are then called once, on the whole sequence."
+    "`weight_ih_l0`, those of the state `weight_hh_l0`. Its bias is `bias_ih_l0`, and `bias_hh_l0` is zero. If "
+    "the cell adds two layers, their weights are these two. An embedding before the cell, and a head or a criterion "
+    "behind it, are then called once, on the whole sequence."
 )
 _RNN_INSTEAD = "Use `nn.RNN(…, nonlinearity='{}')`, which takes the whole sequence in one call." + _TO_WEIGHTS
 _LSTM_INSTEAD = (

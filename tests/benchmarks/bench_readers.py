@@ -1,11 +1,14 @@
 """profkit beside other readers of the same traces, whole processes in one session, as a Markdown table.
 
     python tests/benchmarks/bench_readers.py TRACE [TRACE ...] [--sizes 50,200] [--others PYTHON] [--tracelens SOURCE]
+        [--runs N] [--profkit PYTHON] [--only hta,floor]
 
 Each TRACE is repeated in time up to each of the sizes, in megabytes of uncompressed JSON, and read RUNS times (5; 3
 from 200 MB on, 1 from 1 GB on) by each tool in turn: ``profkit diagnose`` without its cached columns, with them, the
-floor (`decode_only`), and with PYTHON (see `other_readers`) the other tools. Shown are medians of wall and CPU time,
-the greatest peak memory, and how often the wall time of profkit without cached columns each takes.
+floor (`decode_only`), and with PYTHON (see `other_readers`) the other tools. ``--profkit`` is a Python in which profkit
+is installed, with its templates compiled; ``--only`` leaves other tools than these and profkit out. Shown are medians
+of wall and CPU time, the greatest peak memory, and how often the wall time of profkit without cached columns each
+takes: the median of the turns, and their range.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from bench_diagnose import Measured, decoding, diagnosing, measure
 
 _LARGE_MB, _HUGE_MB = 200, 1000
+_PROFKIT, _AGAIN, _FLOOR = "profkit diagnose", "the same again, columns cached", "floor: decode and throw away"
+_OWN = {"again": _AGAIN, "floor": _FLOOR}
 _OTHERS = {"hta": "HolisticTraceAnalysis", "tensorboard": "torch-tb-profiler", "tracelens": "TraceLens"}
 Commands = dict[str, tuple[list[str], dict[str, str]]]
 """Of each tool the command and what it needs of the environment."""
@@ -32,11 +37,11 @@ Results = dict[str, list[Measured] | None]
 
 def commands_for(trace: Path, turn: int, options: argparse.Namespace, megabytes: float) -> Commands:
     """profkit first: the others are compared with it. It wants a new directory each time."""
-    directory = trace.parent
+    directory, python = trace.parent, str(options.profkit or sys.executable)
     commands: Commands = {
-        "profkit diagnose": (diagnosing(trace, directory / f"new-{turn}"), {"PROFKIT_CACHE": "0"}),
-        "the same again, columns cached": (diagnosing(trace, directory / f"again-{turn}"), {}),
-        "floor: decode and throw away": (decoding(trace), {}),
+        _PROFKIT: ([python, *diagnosing(trace, directory / f"new-{turn}")[1:]], {"PROFKIT_CACHE": "0"}),
+        _AGAIN: ([python, *diagnosing(trace, directory / f"again-{turn}")[1:]], {}),
+        _FLOOR: (decoding(trace), {}),
     }
     if options.others and megabytes <= options.others_up_to:
         script = str(Path(__file__).with_name("other_readers.py"))
@@ -44,7 +49,8 @@ def commands_for(trace: Path, turn: int, options: argparse.Namespace, megabytes:
             if key != "tracelens" or options.tracelens:
                 source = {"PYTHONPATH": str(options.tracelens)} if key == "tracelens" else {}
                 commands[name] = ([str(options.others), script, key, str(trace)], source)
-    return commands
+    chosen = {_PROFKIT, *(name for key, name in (_OWN | _OTHERS).items() if key in options.only.split(","))}
+    return {name: one for name, one in commands.items() if name in chosen or not options.only}
 
 
 def measure_all(trace: Path, options: argparse.Namespace, megabytes: float) -> Results:
@@ -54,7 +60,7 @@ def measure_all(trace: Path, options: argparse.Namespace, megabytes: float) -> R
     for turn in range(runs + 1):
         for name, (command, environment) in commands_for(trace, turn, options, megabytes).items():
             found = results.setdefault(name, [])
-            if found is None or (turn == 0 and runs == 1 and name in _OTHERS.values()):
+            if found is None or (turn == 0 and megabytes >= _HUGE_MB and name in _OTHERS.values()):
                 continue
             try:
                 measured = measure(command, environment)
@@ -67,16 +73,19 @@ def measure_all(trace: Path, options: argparse.Namespace, megabytes: float) -> R
 
 
 def print_rows(label: str, megabytes: float, results: Results) -> None:
-    reference: float | None = None
+    reference = [run[0] for run in results.get(_PROFKIT) or ()]
     for name, runs in results.items():
         if not runs:
             print(f"| {label} | {megabytes:g} MB | {name} | failed | | | |", flush=True)
             continue
         wall, cpu = (statistics.median(run[i] for run in runs) for i in (0, 1))
-        reference = reference or wall
+        ratios = [run[0] / own for run, own in zip(runs, reference, strict=False)]
+        compared = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else ""
         peak = max(run[2] for run in runs)
-        figures = f"{wall:.2f} s | {cpu:.2f} s | {peak:.0f} MB | {wall / reference:.2f}"
-        print(f"| {label} | {megabytes:g} MB | {name} | {figures} |", flush=True)
+        print(
+            f"| {label} | {megabytes:g} MB | {name} | {wall:.2f} s | {cpu:.2f} s | {peak:.0f} MB | {compared} |",
+            flush=True,
+        )
 
 
 def describe_machine() -> str:
@@ -96,6 +105,8 @@ def main() -> None:
     parser.add_argument("--others", type=Path, metavar="PYTHON")
     parser.add_argument("--others-up-to", type=float, default=_LARGE_MB, metavar="MEGABYTES")
     parser.add_argument("--tracelens", type=Path, metavar="SOURCE")
+    parser.add_argument("--profkit", type=Path, metavar="PYTHON")
+    parser.add_argument("--only", default="", metavar="TOOLS")
     options = parser.parse_args()
     print(f"{describe_machine()}\n")
     print("| trace | size | what | wall | CPU | peak memory | wall, profkit = 1 |\n|---|---|---|---|---|---|---|")

@@ -324,12 +324,18 @@ def _names(page: object) -> list[str]:
     return page.locator("tbody .open").all_inner_texts()
 
 
+def _widths(page: object) -> list[str]:
+    return page.locator(".bar").evaluate_all("bars => bars.map((bar) => bar.style.width)")
+
+
 def test_the_tab_sorts_filters_and_groups_by_program(logdir: Path, tab: Callable[[int], object]) -> None:
     write_run(logdir / "other" / "1", step_ns=20_000_000, day=3, program="b<i>.py")
     page = tab(1400)
     assert page.locator("h2").all_inner_texts() == ["b<i>.py", "train.py"]
     assert _names(page) == ["other/1", "train/2", "train/1"]
+    assert _widths(page) == ["100%", "60%", "100%"], "a program's runs are compared with one another"
     page.get_by_label("Group by program").uncheck()
+    assert sorted(_widths(page)) == ["100%", "30%", "50%"]
     page.get_by_role("button", name="step").click()
     assert (_names(page), page.locator("th[aria-sort=descending]").inner_text()) == (
         ["other/1", "train/1", "train/2"],

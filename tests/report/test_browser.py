@@ -11,6 +11,7 @@ from typing import Literal
 import pytest
 
 from profkit.core.units import format_bytes, format_share, format_time
+from profkit.findings.accounts import Account, TakenFrom, TakenOut
 from profkit.findings.values import Diagnosis, Finding
 from profkit.report import render_comparison
 from profkit.report.html.page import render_html
@@ -156,7 +157,10 @@ def test_the_page_is_dark_on_a_dark_system(opened: Opener, drawn_diagnosis: Diag
 
 @pytest.mark.parametrize("width", [375, 1400])
 def test_nothing_is_wider_than_the_screen(opened: Opener, launched_diagnosis: Diagnosis, width: int) -> None:
-    page = opened.show(launched_diagnosis, width)
+    first, *others = launched_diagnosis.findings
+    waits = TakenOut("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", TakenFrom.HOST, 1, 54_200, 2_230)
+    accounted = replace(first, account=Account((waits,), 60_000, 8_000, 0.2, 0.1))
+    page = opened.show(replace(launched_diagnosis, findings=(accounted, *others)), width)
     page.locator("details").evaluate_all("folds => folds.forEach(fold => { fold.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 

@@ -46,7 +46,7 @@ def test_one_long_step_does_not_squeeze_the_others() -> None:
     (after,) = [float(rect["width"][:-1]) for rect in page.shown("rect") if rect["class"] == "after"]
     assert after > 85
     assert len(page.shown("circle")) == 2 + 3
-    assert "Beyond the axis lies 1 step after, up to 1,000 s." in page.text["p"]
+    assert "Beyond the axis: 1 step after, up to 1,000 s." in page.text["p"]
 
 
 def test_the_axis_has_round_times() -> None:
@@ -62,9 +62,24 @@ def test_the_axis_has_round_times() -> None:
 
 def test_an_interval_that_spans_much_says_how_much_it_is_at_least() -> None:
     faster = replace(TIMED.step_time, verdict=Verdict.BETTER, change=-0.93, low=-0.99, high=-0.29)
-    assert headline(replace(TIMED, step_time=faster)).endswith("-93 % (by 29 % at least)")
+    assert headline(replace(TIMED, step_time=faster)).endswith("14 times as fast (at least 1.4 times)")
     open_ended = replace(faster, verdict=Verdict.INCONCLUSIVE, low=-0.9, high=0.5)
     assert "interval -90 % to +50 %" in headline(replace(TIMED, step_time=open_ended))
+
+
+@pytest.mark.parametrize(
+    ("change", "low", "high", "told"),
+    [
+        (-0.5, -0.6, -0.3, "2.0 times as fast (1.4 to 2.5)"),
+        (-0.95, -0.96, -0.9, "20 times as fast (10 to 25)"),
+        (-0.5, None, None, "2.0 times as fast"),
+        (-1.0, -1.0, -1.0, "10,000 times as fast (10,000 to 10,000)"),
+        (-0.49, -0.6, -0.3, "-49 % (95 % interval -60 % to -30 %)"),
+    ],
+)
+def test_from_twice_as_fast_on_a_factor_says_more_than_per_cent(change, low, high, told) -> None:
+    faster = replace(TIMED.step_time, verdict=Verdict.BETTER, change=change, low=low, high=high)
+    assert headline(replace(TIMED, step_time=faster)).endswith(told)
 
 
 def test_hostile_names_are_shown_as_text() -> None:
@@ -101,5 +116,27 @@ def test_without_a_tree_there_is_no_icicle() -> None:
 
 
 def test_names_in_the_icicle_are_escaped() -> None:
-    tree = MovedTree(("line",), False, (MovedBranch(0, "<script>x</script>", 0.0, 1.0, 100, 100),))
-    assert "<script>x" not in render_html(replace(TIMED, tree=tree))
+    tree = MovedTree(("line",), False, (MovedBranch(0, "<script>x</script>", 0.0, 1.0, 100, 9_000_000),))
+    text = render_html(replace(TIMED, tree=tree))
+    assert "<script>x" not in text
+    assert 'class="leaf"' in text
+
+
+def test_where_nothing_changed_a_sentence_stands_in_place_of_a_grey_icicle() -> None:
+    alike = MovedTree(("line",), False, (MovedBranch(0, "train.py:3", 0.0, 1.0, 1_000, 1_010),))
+    page = Page(text := render_html(replace(TIMED, tree=alike)))
+    assert 'class="leaf"' not in text
+    assert "take as long as before (within 10 %" in page.text["p"]
+    changed = MovedTree(("line",), False, (MovedBranch(0, "train.py:3", 0.0, 1.0, 1_000, 9_000_000),))
+    assert "take as long as before" not in render_html(replace(TIMED, tree=changed))
+
+
+def test_steps_beyond_the_axis_of_both_sides_are_one_sentence() -> None:
+    steps = (13_000_000, 13_100_000, 13_200_000, 10**12)
+    page = Page(
+        render_html(
+            replace(TIMED, **{side: replace(getattr(TIMED, side), step_ns=steps) for side in ("before", "after")})
+        )
+    )
+    told = "Beyond the axis: 1 step before, up to 1,000 s; 1 step after, up to 1,000 s."
+    assert told in page.text["p"]

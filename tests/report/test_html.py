@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -277,15 +278,24 @@ def test_rules_without_findings_are_named_if_the_recording_can_be_judged(
 def test_a_verdict_that_memory_grows_is_drawn_from_step_to_step(drawn_diagnosis: Diagnosis) -> None:
     assert drawn_diagnosis.pictures is not None
     assert drawn_diagnosis.pictures.memory is not None
-    curve = replace(drawn_diagnosis.pictures.memory, step_end_bytes=(1_000, 2_000))
+    curve = replace(drawn_diagnosis.pictures.memory, step_end_bytes=(1_000, 9_001_000))
     pictures = replace(drawn_diagnosis.pictures, memory=curve)
     page = render_html(replace(drawn_diagnosis, pictures=pictures))
-    assert "from 1.00 kB to 2.00 kB. The bars do not begin at 0." in page
-    assert "<title>step 8: 2.00 kB</title>" in page
+    assert "from 1.00 kB to 9.00 MB. The bars do not begin at 0." in page
+    assert "<title>step 8: 9.00 MB</title>" in page
     steady = replace(drawn_diagnosis, pictures=replace(pictures, memory=replace(curve, step_end_bytes=(1, 1))))
     assert "do not begin at 0" not in render_html(steady)
     other = replace(drawn_diagnosis, pictures=pictures, findings=drawn_diagnosis.findings[1:])
     assert "do not begin at 0" not in render_html(other), "a verdict about time"
+
+
+@pytest.mark.parametrize(("grown", "is_drawn"), [(1_900_000, False), (2_100_000, True)])
+def test_bars_are_drawn_where_they_show_half_of_the_growth(drawn_diagnosis, leak, grown, is_drawn) -> None:
+    curve = replace(drawn_diagnosis.pictures.memory, step_end_bytes=(1_000, 1_000 + grown))
+    growing = replace(leak, saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000))
+    pictures = replace(drawn_diagnosis.pictures, memory=curve)
+    page = render_html(replace(drawn_diagnosis, findings=(growing,), pictures=pictures))
+    assert ("do not begin at 0" in page) == is_drawn
 
 
 @pytest.mark.parametrize(
@@ -305,9 +315,42 @@ def test_the_headline_is_the_change_and_its_worth_if_it_has_a_price(full_diagnos
 
 
 @pytest.mark.parametrize(
+    ("fix", "shown"),
+    [
+        ("Pass `foreach=True`. It updates all.", "Pass foreach=True."),
+        ("Make workers: DataLoader(..., num_workers=2)\n    code", "Make workers: DataLoader(..., num_workers=2)"),
+        ("It takes 1.5 ms. `x` too.", "It takes 1.5 ms."),
+        ("Ask it again:\n    next(batches)", "Ask it again"),
+        ("", None),
+    ],
+)
+def test_the_first_sentence_of_the_fix_stands_under_the_headline(full_diagnosis, leak, fix, shown) -> None:
+    timed = replace(leak, saving=Saving(5_300_000, 0.43, 0.3, 0.5), fix=fix)
+    page = render_html(replace(full_diagnosis, findings=(timed,)))
+    assert ('class="to-do"' in page) == (shown is not None)
+    if shown is not None:
+        assert shown == re.sub("</?code>", "", page.partition('class="to-do">')[2].partition("</p>")[0])
+
+
+def test_where_the_headline_names_no_fault_there_is_nothing_to_do_under_it(full_diagnosis, leak) -> None:
+    grows = replace(leak, saving=Saving(0, 0.0, 0.0, 0.0, 4_000_000))
+    assert 'class="to-do"' in render_html(replace(full_diagnosis, findings=(grows,)))
+    of_part = replace(leak, saving=Saving(5_300_000, 0.43, 0.3, 0.5, of_part=True))
+    assert 'class="to-do"' not in render_html(replace(full_diagnosis, findings=(of_part,)))
+
+
+def test_the_bar_of_a_finding_stands_at_its_price_in_the_colour_of_its_severity(full_diagnosis, leak) -> None:
+    timed = replace(leak, saving=Saving(5_300_000, 0.43, 0.3, 0.5))
+    page = render_html(replace(full_diagnosis, findings=(timed,)))
+    price = page.partition("<dt>Cost</dt>")[2].partition("</dd>")[0]
+    assert f'class="mark-{leak.severity.value}" width="43.0%"' in price
+
+
+@pytest.mark.parametrize(
     ("longest_ns", "ticks"),
     [
-        (10_000_000, [(80.0, "2.00 ms"), (60.0, "4.00 ms"), (40.0, "6.00 ms"), (20.0, "8.00 ms"), (0.0, "10.0 ms")]),
+        (10_000_000, [(80.0, "2.00 ms"), (60.0, "4.00 ms"), (40.0, "6.00 ms"), (20.0, "8.00 ms")]),
+        (20_000_000, [(75.0, "5.00 ms"), (50.0, "10.0 ms"), (25.0, "15.0 ms"), (0.0, "20.0 ms")]),
         (12_300_000, [(59.35, "5.00 ms"), (18.7, "10.0 ms")]),
         (48_000_000, [(58.33, "20.0 ms"), (16.67, "40.0 ms")]),
         (0, []),

@@ -396,6 +396,16 @@ def test_the_first_line_is_the_verdict_without_control_characters(
     assert render_text(replace(clean_diagnosis, verdict=verdict)).startswith("Cannot judge: \\x1b[31mno steps\n")
 
 
+def test_under_cannot_judge_there_is_no_finding_for_information(full_diagnosis: Diagnosis) -> None:
+    small = tuple(replace(one, severity=Severity.INFO) for one in full_diagnosis.findings)
+    judged = replace(full_diagnosis, findings=small, verdict=Verdict(VerdictKind.NOTHING_FOUND, "No fault found"))
+    unjudged = replace(judged, verdict=Verdict(VerdictKind.CANNOT_JUDGE, "Cannot judge: the program failed"))
+    for render in (render_text, render_markdown):
+        assert "for your information" in render(judged).lower()
+        assert "for your information" not in render(unjudged).lower()
+    assert "profkit explain" not in render_text(unjudged)
+
+
 @pytest.mark.parametrize(
     ("peak", "text"),
     [
@@ -434,8 +444,8 @@ SKIPPED = {
 }
 SHORT = [
     "- 6 rules could not look, for 5 reasons (profkit diagnose --verbose tells them)",
-    "- next time, record_shapes=True lets rule-a, rule-b look",
-    "- next time, running the program under profkit lets rule-c, rule-d look",
+    "- next time, record_shapes=True lets rule-a and rule-b look",
+    "- next time, running the program under profkit lets rule-c and rule-d look",
     "- next time, with_stack=True lets rule-f look",
 ]
 
@@ -455,8 +465,8 @@ def test_what_was_not_looked_at_is_a_count_and_what_to_set_next_time(clean_diagn
     assert _not_looked_at(render_text(diagnosis, width=200)) == SHORT
     found = _not_looked_at(render_markdown(diagnosis))
     assert found[1:] == [
-        "- next time, record\\_shapes=True lets `rule-a`, `rule-b` look",
-        "- next time, running the program under profkit lets `rule-c`, `rule-d` look",
+        "- next time, record\\_shapes=True lets `rule-a` and `rule-b` look",
+        "- next time, running the program under profkit lets `rule-c` and `rule-d` look",
         "- next time, with\\_stack=True lets `rule-f` look",
     ]
 
@@ -473,6 +483,6 @@ def test_the_page_folds_the_reasons_and_shows_what_to_set(clean_diagnosis: Diagn
     page = render_html(replace(clean_diagnosis, skipped=SKIPPED))
     _, _, section = page.partition("<h2>Not looked at</h2>")
     shown, _, folded = section.partition("<details><summary>6 rules</summary>")
-    assert "record_shapes=True lets rule-a, rule-b look" in shown
+    assert "record_shapes=True lets rule-a and rule-b look" in shown
     assert "too few to tell a slow one" in folded
     assert "too few to tell a slow one" not in shown

@@ -183,6 +183,12 @@ def test_a_tensor_that_is_needed_whole_each_time_is_silent(use):
     assert find(facts_of(steps_of(part))) == []
 
 
+def test_a_size_that_fits_into_no_column_is_one_that_nothing_takes() -> None:
+    use = op("aten::relu", 35, 1, dims=[[1 << 40, 1 << 40]])
+    found = find(facts_of(steps_of(lambda at: [*growing(at, 8), {**use, "ts": use["ts"] + at}])))
+    assert len(found) == 1
+
+
 def test_a_view_does_not_count_as_a_use():
     def part(at: float) -> list[Json]:
         seen = [op("aten::select", at + 10 * i + 8.5, 1, dims=[[(i + 2) * PIECE]], types=["float"]) for i in range(8)]

@@ -6,6 +6,7 @@ import pytest
 
 from profkit.rules.base import CannotLook, Need, Severity, missing_needs
 from profkit.rules.growing_host_memory import growing_host_memory
+from profkit.run.directory import LiveHolder, LiveSample
 from tests.rules.watched import S, watched
 from tests.traces import facts_of, op, step
 
@@ -71,3 +72,14 @@ def test_without_an_account_it_cannot_look():
     assert missing_needs(facts, growing_host_memory.needs) == [Need.WHOLE_RUN]
     with pytest.raises(CannotLook, match="no step was seen"):
         list(growing_host_memory.check(facts))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "is_told"), [pytest.param((7, 14, 21, 28, 35), False, id="more graphs"), pytest.param((7,) * 5, True)]
+)
+def test_growth_with_names_that_keep_more_graphs_is_told_of_these(nodes, is_told):
+    samples = tuple(LiveSample(at, (LiveHolder("losses", None, 1, count, 4, 1),)) for at, count in enumerate(nodes))
+    events = [one for at in range(5) for one in (step(at, 100 * at, 100), op("aten::mm", 100 * at + 1, 9))]
+    account = watched(memory=curve([500 + 10 * at for at in range(80)])).account
+    found = list(growing_host_memory.check(facts_of(events, live=samples, account=account)))
+    assert bool(found) == is_told

@@ -49,7 +49,7 @@ from profkit.run.plan import (
     Subject,
 )
 
-_SUCCEEDED = "another optimizer took over amid the recorded steps: profkit recorded its steps instead"
+_SUCCEEDED = "another optimizer took over during the recorded steps: profkit recorded its steps instead"
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")

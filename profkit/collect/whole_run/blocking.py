@@ -1,7 +1,7 @@
 """What a thread waits for in the kernel: a socket, another process, the terminal.
 
 A C function that waits has no frame of its own: ``sock.sendall`` and ``os.system`` show no more than the program's
-line. Linux says which system call a thread sleeps in, and with which descriptor. Asking takes 12 µs.
+line. Linux says which system call a thread sleeps in, and with which descriptor.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import platform
 from contextlib import suppress
 from pathlib import Path
 
+from profkit.collect.whole_run.kernel_files import read_kernel_file
 from profkit.run.whole_run import StackActivity
 
 _X86, _ARM = "x86_64", "aarch64"
@@ -38,7 +39,7 @@ class Blocking:
     """Asks about one thread of this process; nothing is known where Linux does not say, or on other processors."""
 
     def __init__(self, thread: int, root: Path = Path("/proc/self")) -> None:
-        self._call, self._open = f"{root}/task/{thread}/syscall", root / "fd"
+        self._call, self._open = str(root / "task" / str(thread) / "syscall"), str(root / "fd")
         machine = platform.machine()
         self._transfers = _TRANSFERS.get(machine, frozenset[int]())
         self._children = _CHILDREN.get(machine, frozenset[int]())
@@ -48,14 +49,13 @@ class Blocking:
     def read(self) -> StackActivity | None:
         """What the thread sleeps for; None if it runs, or sleeps for something else."""
         with suppress(OSError, ValueError, IndexError):
-            with open(self._call, "rb", buffering=0) as file:  # a third of what `Path.read_text` takes
-                words = file.read().split()
+            words = read_kernel_file(self._call).split()
             number = int(words[0])  # "running" is no number
             if number in self._children:
                 return StackActivity.CHILD
             if number in self._transfers:
                 descriptor = int(words[1], 16)
-                return self._purpose(descriptor, os.readlink(self._open / str(descriptor)))
+                return self._purpose(descriptor, os.readlink(f"{self._open}/{descriptor}"))
         return None
 
     def _purpose(self, descriptor: int, target: str) -> StackActivity | None:

@@ -6,6 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from profkit.collect.whole_run.kernel_files import read_kernel_file
+
 _PAUSE_NS = 200_000_000
 """Reading takes 4 µs."""
 _MOST = 600
@@ -18,7 +20,7 @@ class MemoryCurve:
     """`look` takes a sample when one is due; nothing where Linux does not say."""
 
     def __init__(self, file: Path = Path("/proc/self/statm")) -> None:
-        self._file, self._page = file, os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+        self._file, self._page = str(file), os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
         self._samples: list[tuple[int, int]] = []
         self._due_ns, self._pause_ns = 0, _PAUSE_NS
 
@@ -27,8 +29,8 @@ class MemoryCurve:
         if now_ns < self._due_ns:
             return
         self._due_ns = now_ns + self._pause_ns
-        with suppress(OSError, ValueError, IndexError), open(self._file, "rb", buffering=0) as file:
-            pages = int(file.read().split()[_RESIDENT])
+        with suppress(OSError, ValueError, IndexError):
+            pages = int(read_kernel_file(self._file).split()[_RESIDENT])
             self._samples.append((now_ns, pages * self._page))
         if len(self._samples) >= _MOST:
             self._samples = self._samples[1::2]

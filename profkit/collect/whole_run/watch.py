@@ -44,6 +44,8 @@ to half of the interval, and at last once the fourth has, up to all of it: 100 a
 _GOLDEN, _LEAST, _VARIES = 0.6180339887, 0.75, 0.5
 """A pause is between three and five quarters of that. A fixed one would meet a program with a beat always at the same
 place; multiples of the golden ratio, less their whole part, fill the range evenly (Weyl's sequence)."""
+_BUSY = 0.98
+"""Of the time since the look before. A thread that was on a CPU for so long slept for hardly any of it."""
 _MOST_PLACES = 8
 """The program's lines kept of a stack, from the outermost on; the innermost one always is."""
 _MOST_STACKS = 4096
@@ -207,7 +209,8 @@ class RunWatch:
         stack = self._read(running.frames)
         self._follow(running.thread)
         now_ns, cpu_ns = time.monotonic_ns() - self._origin_ns, self._read_cpu_ns()
-        if stack[0] is StackActivity.OTHER:
+        may_have_slept = cpu_ns - self._cpu_ns < _BUSY * (now_ns - self._looked_ns)
+        if stack[0] is StackActivity.OTHER and may_have_slept:
             stack = self._blocking.read() or stack[0], stack[1]
         self._activity = stack[0]
         collected_ns = min(self._collections.take_ns(), now_ns - self._looked_ns)
@@ -244,11 +247,11 @@ class RunWatch:
                 self._entries[line] = self._entries.get(line, 0) + 1
 
     def _entry(self, stack: _Stack) -> _Seen:
-        if stack not in self._stacks and len(self._stacks) >= _MOST_STACKS:
+        if (seen := self._stacks.get(stack)) is not None:
+            return seen
+        if len(self._stacks) >= _MOST_STACKS:
             stack = stack[0], (stack[1][:1] if len(self._stacks) < 2 * _MOST_STACKS else ())
-        if stack not in self._stacks:
-            self._stacks[stack] = _Seen(len(self._stacks))
-        return self._stacks[stack]
+        return self._stacks.setdefault(stack, _Seen(len(self._stacks)))
 
     def _follow(self, thread: int) -> None:
         """The main thread waits for this one from here on, or for none. What the CPU did for it since the last look is

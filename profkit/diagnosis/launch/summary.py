@@ -97,7 +97,7 @@ def _note_on(launch: Launch, relay: Relay) -> str:
     named = ", ".join(map(str, ranks[:_MOST_IN_A_NOTE])) + (" …" if len(ranks) > _MOST_IN_A_NOTE else "")
     return (
         f"ranks {named} look like a pipeline with several stages a rank or varying micro-batches: its bubble is "
-        "unknown, so none is called late for it"
+        "unknown, so no rank is called late"
     )
 
 

@@ -92,7 +92,7 @@ function showTrend(parent, runs) {
 }
 
 function showTable(parent, runs, tab) {
-  const longest = Math.max(...tab.runs.map((run) => run.step_ns ?? 0), 1);
+  const longest = Math.max(...runs.map((run) => run.step_ns ?? 0), 1);  // of those that are listed together
   const table = make("table", parent), head = make("tr", make("thead", table));
   for (const [name, orders, kind] of COLUMNS) {
     const cell = make(name ? "th" : "td", head, { className: kind ?? "" });

@@ -32,8 +32,8 @@ _ADVICE: Mapping[str, Advice] = {
     ),
     kinds.DEEP_COPY: Advice(
         "The line copies an object with all that this refers to, one by one.",
-        "Copy only what changes. Of weights that is `{name: value.detach().clone() for name, value in "
-        "model.state_dict().items()}`, of a flat list or dictionary `list(x)` or `dict(x)`. What is only read needs "
+        "Copy only what changes. For weights, use `{name: value.detach().clone() for name, value in "
+        "model.state_dict().items()}`; for a flat list or dictionary, `list(x)` or `dict(x)`. What is only read needs "
         "no copy.",
         ("copy",),
     ),

@@ -209,18 +209,24 @@ def waited_before_ns(facts: Facts, transfers: Transfers) -> int:
     """How much of that is a wait for what the stream had to do before: no copy, from any memory, begins earlier."""
     events = facts.trace.events
     place, first = np.unique(transfers.place, return_index=True)
-    call, free_ns = transfers.call[first], _free_ns(facts)[transfers.work[first]]
+    call, free_ns = transfers.call[first], _free_ns(facts, transfers.work[first])
     until_ns = np.minimum(free_ns, facts.tree.end_ns[place])
     return facts.steps.per_step_ns(int((until_ns - events.start_ns[call]).clip(min=0).sum()))
 
 
+def _free_ns(facts: Facts, work: Rows) -> Int64s:
+    """For these pieces of device work, when the stream of each was done with what came before it."""
+    known, free_ns = _known_free_ns(facts)
+    return free_ns[np.searchsorted(known, work)]
+
+
 @derived_once
-def _free_ns(facts: Facts) -> Int64s:
-    """Column over all events: for each piece of device work, when its stream was done with what came before it."""
-    events, work = facts.trace.events, facts.launches.work
-    free_ns = np.zeros(len(events), dtype=np.int64)
+def _known_free_ns(facts: Facts) -> tuple[Rows, Int64s]:
+    """All work of the device in ascending order, and when the stream of each was done with what came before it."""
+    events, work = facts.trace.events, np.sort(facts.launches.work)
+    free_ns = np.zeros(len(work), dtype=np.int64)
     for lane in distinct(events.lane[work]):
-        rows = work[events.lane[work] == lane]
-        rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-        free_ns[rows[1:]] = np.maximum.accumulate(events.ends_of(rows))[:-1]
-    return free_ns
+        at = np.flatnonzero(events.lane[work] == lane)
+        at = at[np.argsort(events.start_ns[work[at]], kind="stable")]
+        free_ns[at[1:]] = np.maximum.accumulate(events.ends_of(work[at]))[:-1]
+    return work, free_ns

@@ -20,6 +20,8 @@ from profkit.report.wording import printable, short_place, source_text
 _MANY_TIMES = 10
 _WIDE = 3.0
 """An interval that spans more than this factor says how much it is at least, and nothing else."""
+_TWICE_AS_FAST = -0.5
+"""From here on a factor says more than per cent: 90 and 95 % less are 10 and 20 times as fast."""
 OPERATORS_MOVED = "Operators that moved, per recorded step"
 LINES_MOVED = "Lines that moved, per recorded step"
 MOST_MOVES = 8
@@ -36,11 +38,33 @@ def headline(comparison: Comparison) -> str:
         what = "more" if time.change > 0 else "less"
         share = f"{format_share(abs(time.change))} {what} work{_interval(time)}"
         return f"{time.verdict.value.capitalize()}: a step does {share}; it took {before} before and {after} after"
+    if time.verdict is Verdict.BETTER and time.change <= _TWICE_AS_FAST:
+        return f"Better: a step takes {after} instead of {before}, {_times_as_fast(time)}"
     if time.verdict in (Verdict.BETTER, Verdict.WORSE):
         return f"{time.verdict.value.capitalize()}: a step takes {after} instead of {before}, {change}"
     if time.verdict is Verdict.NO_DIFFERENCE:
         return f"No difference: a step takes {before} before and {after} after, {change}"
     return f"Inconclusive: a step takes {before} before and {after} after, {change}"
+
+
+def _times_as_fast(time: StepTime) -> str:
+    """``14 times as fast (1.4 to 30)``, or at least so many times where nobody knows how many it is at most."""
+    likely = _faster(time.change)
+    told = f"{_factor(likely)} times as fast"
+    if time.low is None or time.high is None:
+        return told
+    least, most = _faster(time.high), _faster(time.low)
+    if most > _WIDE * likely:
+        return f"{told} (at least {_factor(least)} times)"
+    return f"{told} ({_factor(least)} to {_factor(most)})"
+
+
+def _faster(change: float) -> float:
+    return 1 / max(1 + change, 0.0001)
+
+
+def _factor(times: float) -> str:
+    return f"{times:,.0f}" if times >= 10 else f"{times:.1f}"
 
 
 def _interval(time: StepTime) -> str:

@@ -15,6 +15,9 @@ _LEAST_CHANGE = 0.005
 """Of the step, at which a finding counts."""
 _LEAST_LABEL = 0.09
 """Of the width. A narrower part has no room for a name."""
+_ALIKE = f"within {format_share(_CHANGED - 1)}, or by less than {format_share(_LEAST_CHANGE)} of the step"
+_HOW_TO_READ = f"Each part is as wide as the longer of its two times. Alike: {_ALIKE}; much: by half or more."
+_NOTHING_CHANGED = f"All of these take as long as before ({_ALIKE}): the difference lies elsewhere."
 _HUES = (
     ("much-shorter", "much shorter"),
     ("shorter", "shorter"),
@@ -27,17 +30,16 @@ _HUES = (
 def draw_tree(tree: MovedTree | None, step_ns: int) -> dict[str, Any]:
     """What the template shows of it; nothing without one. ``step_ns`` is the longer step of both sides."""
     if tree is None or not tree.branches:
-        return {"leaves": ()}
-    levels = explain_levels(tree.levels, tree.of_device)
-    told = (
-        f"Each part is as wide as the longer of its two times. Alike: within {format_share(_CHANGED - 1)}, or by less"
-    )
-    explained = f"{levels.explained} {told} than {format_share(_LEAST_CHANGE)} of the step; much: by half or more."
+        return {"levels": None, "leaves": ()}
+    levels, leaves = explain_levels(tree.levels, tree.of_device), [_leaf(one, step_ns) for one in tree.branches]
+    title, alike = f"{levels.title}, before and after", all(one.hue == "alike" for one in leaves)
+    if alike:
+        return {"levels": Levels(title, f"{levels.explained} {_NOTHING_CHANGED}"), "leaves": ()}
     return {
-        "levels": Levels(f"{levels.title}, before and after", explained),
+        "levels": Levels(title, f"{levels.explained} {_HOW_TO_READ}"),
         "leaf_hues": _HUES,
         "depths": 1 + max(one.depth for one in tree.branches),
-        "leaves": [_leaf(one, step_ns) for one in tree.branches],
+        "leaves": leaves,
     }
 
 

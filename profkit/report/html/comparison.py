@@ -10,7 +10,7 @@ from jinja2 import Template
 from markupsafe import Markup
 from msgspec import Struct
 
-from profkit.core.units import format_count, format_time, pick_form
+from profkit.core.units import format_count, format_time
 from profkit.diagnosis.compare.comparison import Comparison, Move, Side
 from profkit.report.comparison import wording
 from profkit.report.html.changed_tree import draw_tree
@@ -100,7 +100,7 @@ def _row(label: str, side: Side, step_ns: int, axis_ns: float, interval: Range |
     dots = tuple(percent(one / axis_ns) for one in shown if one <= axis_ns)
     left = [one for one in shown if one > axis_ns]
     longest = format_time(max(left, default=0))
-    beyond = f"Beyond the axis {pick_form(len(left), 'lies', 'lie')} {format_count(len(left), 'step')} {label}"
+    beyond = f"{format_count(len(left), 'step')} {label}"
     hue = "now" if label == "before" else "after"
     width = percent(step_ns / axis_ns)
     return Row(label, format_time(step_ns), width, hue, interval, dots, f"{beyond}, up to {longest}" if left else "")

@@ -29,6 +29,7 @@ LANE_HEIGHT = len(LEVELS) - 1
 MARK_WIDTH = 2000
 _HUES = (
     ("operators on the host", "other"),
+    ("between two queued kernels", "other"),
     ("Python", "other"),
     ("computing", "compute"),
     ("kernels", "compute"),
@@ -50,8 +51,13 @@ _LEAST_COLUMNS = 16
 """Fewer, wider columns would look like another kind of chart."""
 _LEAST_BAR = 6.0
 """Per cent of the height. The least would not be seen at all."""
+_MOST_OF_GROWTH = 0.5
+"""Of the growth that the verdict names. What holds it otherwise, such as autograd's nodes, is no memory of tensors, and
+bars of the rest would show something else."""
 _MOST_TICKS = 6
 """In 80 pixels a line of text fits every 16."""
+_TOP, _APART = 12, 25
+"""Per cent of these 80 pixels. Nearer to the top a text stands 8 pixels lower, and needs 20 to the next."""
 _MOST_NUMBERS = 8
 """Of steps of four digits in 290 pixels."""
 _LEAST_LABEL = 9.0
@@ -212,14 +218,16 @@ def column_labels(pictures: Pictures) -> list[Label]:
 
 
 def column_ticks(pictures: Pictures) -> list[Tick]:
-    """Round times up to the longest step, two to five of them."""
+    """Round times up to the longest step, two to five of them. The text of one at the top stands lower: it is left out
+    where it would meet the next one."""
     longest = max((sum(step.parts) for step in pictures.steps), default=0)
     if longest <= 0:
         return []
     size = 10 ** floor(log10(longest))
     each = next((size * share for share in (0.2, 0.5) if longest / (size * share) < _MOST_TICKS), 2.0 * size)
-    count = int(longest / each)
-    return [Tick(round(100 - 100 * at * each / longest, 2), format_time(at * each)) for at in range(1, count + 1)]
+    spacing = 100 * each / longest
+    ticks = [(round(100 - at * spacing, 2), format_time(at * each)) for at in range(1, int(longest / each) + 1)]
+    return [Tick(y, text) for y, text in ticks if y >= _TOP or spacing >= _APART]
 
 
 def _stack(pictures: Pictures, parts: Sequence[int], longest: int) -> Iterator[Piece]:
@@ -337,11 +345,13 @@ class Ends(Struct, frozen=True):
 
 def step_ends(diagnosis: Diagnosis) -> Ends | None:
     """For a verdict that memory grows: the live bytes from step to step; None for any other verdict, or if they are not
-    known or all the same."""
-    pictures, found = diagnosis.pictures, notable(diagnosis.findings)
+    known, all the same, or hardly any of the growth."""
+    pictures, growing = diagnosis.pictures, next(filter(grows, notable(diagnosis.findings)), None)
     curve = pictures.memory if pictures is not None else None
     ends = curve.step_end_bytes if curve is not None else ()
-    if len(ends) < 2 or min(ends) == max(ends) or not found or not any(map(grows, found)):
+    if len(ends) < 2 or min(ends) == max(ends) or growing is None:
+        return None
+    if growing.saving is not None and ends[-1] - ends[0] < _MOST_OF_GROWTH * growing.saving.bytes * (len(ends) - 1):
         return None
     low, high = min(ends), max(ends)
     width = 100 / len(ends)

@@ -71,6 +71,7 @@ def _words(diagnosis: Diagnosis) -> dict[str, Any]:
     return {
         "verdict": wording.verdict(diagnosis),
         "headline": wording.headline(diagnosis),
+        "to_do": wording.to_do(diagnosis),
         "subject": wording.run_subject(diagnosis),
         "run_line": run_line(diagnosis),
         "the_run": THE_RUN,

@@ -236,7 +236,7 @@ def without_argument(call: libcst.Call, argument: Argument, value: str) -> libcs
 def detached(value: libcst.BaseExpression) -> libcst.BaseExpression:
     """``value.detach()``."""
     if isinstance(value, (libcst.Tuple, libcst.List, libcst.Dict, libcst.Set)):
-        raise Refused("several values are kept at once: which of them carry a graph does not show")
+        raise Refused("several values are kept at once: the line does not say which of them carry a graph")
     if isinstance(value, libcst.Call) and called_name(value) in ("detach", "item", "tolist"):
         raise Refused("the value is detached already")
     return followed_by(value, "detach")

@@ -62,7 +62,7 @@ def path_of(value: libcst.CSTNode) -> Path:
         index = value.slice[0].slice
         if isinstance(index, libcst.Index) and isinstance(index.value, (libcst.SimpleString, libcst.Integer)):
             return (*path_of(value.value), ("item", text_of(index.value)))
-    raise Refused(f"which object `{text_of(value)}` is does not show")
+    raise Refused(f"nothing shows which object `{text_of(value)}` is")
 
 
 def others_in(text: ProgramText, loop: Loop, call: libcst.Call) -> list[libcst.Name]:
@@ -110,7 +110,7 @@ def _refuse_more_than_books(text: ProgramText, kind: libcst.ClassDef, name: str)
     method = _method(kind, name)
     assert method is not None
     if method.decorators or method.asynchronous is not None:
-        raise Refused(f"`{name}` of `{kind.name.value}` is no plain method")
+        raise Refused(f"`{name}` of `{kind.name.value}` is not a plain method")
     if any("setter" in text_of(one) for one in matchers.findall(kind, matchers.Decorator())):
         raise Refused(f"`{kind.name.value}` has attributes of its own kind")
     small = matchers.findall(method.body, matchers.MatchIfTrue(lambda one: isinstance(one, libcst.BaseSmallStatement)))
@@ -172,7 +172,7 @@ def _refuse_no_list(text: ProgramText, call: libcst.Call, place: libcst.BaseExpr
         items = (one for one in made.elements if isinstance(one, libcst.DictElement))
         made = next((one.value for one in items if text_of(one.key) == path[-1][1]), made)
     if text_of(made) not in ("[]", "list()", *(("defaultdict(list)", "collections.defaultdict(list)") * is_item)):
-        raise Refused(f"that `{text_of(place)}` is a list does not show")
+        raise Refused(f"nothing shows that `{text_of(place)}` is a list")
 
 
 def _refuse_called_readers(text: ProgramText, loop: Loop, kind: libcst.ClassDef | None, path: Path) -> None:

@@ -16,7 +16,7 @@ def channels_first_convolution(text: ProgramText, finding: Finding) -> bytes:
     call = model_call(text, finding.location.line)
     loops = loops_around(text, call)
     if not loops:
-        raise Refused("the model is called in no loop of its function: where it could be converted once does not show")
+        raise Refused("the model is called in no loop of its function: nothing shows where it could be converted once")
     model = text_of(call.func)
     if are_set(text, loops[-1], variables_in(text, call.func)):
         raise Refused(f"`{model}` is set inside of the loop")

@@ -88,7 +88,7 @@ def _refuse_other_length(text: ProgramText, loop: libcst.For, columns: list[_Col
         known = {f"{one.of}.shape[{one.axis}]", f"{one.of}.size({one.axis})", *([f"len({one.of})"] * (one.axis == 0))}
         if lengths & known:
             return
-    raise Refused("whether the loop goes over all columns does not show")
+    raise Refused("nothing shows that the loop goes over all columns")
 
 
 def _length(text: ProgramText, number: libcst.BaseExpression) -> str:

@@ -50,7 +50,7 @@ def _refuse_no_layer(text: ProgramText, function: libcst.BaseExpression) -> None
         text_of(one.target) for one in text.nodes(libcst.AnnAssign) if "Linear" in text_of(one.annotation.annotation)
     }
     if name not in {one.rpartition(".")[2] for one in made | noted} and not _LAYERS.search(name):
-        raise Refused(f"that `{name}` is one linear layer does not show in this file")
+        raise Refused(f"nothing in this file shows that `{name}` is one linear layer")
 
 
 def _index(picked: libcst.Subscript) -> str:

@@ -31,7 +31,7 @@ def float64_compute(text: ProgramText, finding: Finding) -> bytes:
         raise AltersNumbers(_ASKED, text.edited({**asked, **_entering(text, finding)}))
     edits = _entering(text, finding)
     if not edits:
-        raise Refused("where the doubles come from does not show on that line")
+        raise Refused("that line does not show where the doubles come from")
     return text.edited(edits)
 
 
@@ -57,7 +57,7 @@ def _entering(text: ProgramText, finding: Finding) -> dict[libcst.CSTNode, Edit]
     for call in found:
         refuse_hidden_arguments(call)
         if sum(text.line_of(call) == text.line_of(other) for other in found) > 1:
-            raise Refused("several tensors are made on that line, and which of them hold doubles does not show")
+            raise Refused("several tensors are made on that line, which does not say which of them hold doubles")
         root = root_of(call.args[0].value) if call.args else None
         if root is not None and mutated(text, scope_of(text, call), {root}):
             raise Refused(f"`{root}` is changed in place, and the tensor shares its memory")

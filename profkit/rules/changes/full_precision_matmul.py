@@ -26,7 +26,7 @@ def full_precision_matmul(text: ProgramText, finding: Finding) -> bytes:
         raise Refused("float16 needs a `GradScaler`, which changes how the program trains")
     statement = text.statement_at(finding.location.line)
     if not isinstance(statement.body[0], (libcst.Assign, libcst.AnnAssign)):
-        raise Refused("the line is no forward pass whose result is kept")
+        raise Refused("the line is not a forward pass whose result is kept")
     around = libcst.parse_expression(f'{torch}.autocast("{asked[1]}", dtype={torch}.bfloat16)')
     block = libcst.IndentedBlock([statement.with_changes(leading_lines=[])])
     return text.replaced(

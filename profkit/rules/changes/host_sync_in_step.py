@@ -50,7 +50,7 @@ def host_sync_in_step(text: ProgramText, finding: Finding) -> bytes:
     line = text.statement_at(finding.location.line)
     loops = loops_around(text, line)
     if not loops:
-        raise Refused("the line stands in no loop of its function: where the number can be read later does not show")
+        raise Refused("the line stands in no loop of its function: nothing shows where the number can be read later")
     if is_early(line.body[0]):
         return read_later(text, line, loops, lambda other, at: _kept_there(other, at, loops_around(other, at)))
     return _kept_there(text, line, loops)
@@ -134,7 +134,7 @@ def _variable(part: libcst.BaseSmallStatement) -> str:
     if isinstance(part, libcst.Assign):
         target = part.targets[0].target
     if not isinstance(target, libcst.Name):
-        raise Refused("what is added up or collected is no variable of the function: who else reads it does not show")
+        raise Refused("what is added up or collected is no variable of the function: something else may read it")
     return target.value
 
 
@@ -174,7 +174,7 @@ def _summand(text: ProgramText, kept: _Kept, first: libcst.Assign) -> libcst.Bas
     if kind == OTHER:
         return followed_by(there, "double")
     if not isinstance(tensor, libcst.Name):
-        raise Refused("whether whole numbers are added up does not show: begin with `0.0` if they are not")
+        raise Refused("nothing shows whether whole numbers are added up: begin with `0.0` if they are not")
     torch = text.known_as("torch")
     either = f"{torch}.float64 if {tensor.value}.is_floating_point() else {torch}.int64"
     return followed_by(there, "to", libcst.Arg(libcst.parse_expression(either)))

@@ -37,7 +37,7 @@ def launch_bound(text: ProgramText, finding: Finding) -> bytes:
         raise Refused("no call of a model on that line")
     loops = loops_around(text, call)
     if not loops:
-        raise Refused("the model is called in no loop of its function: where it could be compiled once does not show")
+        raise Refused("the model is called in no loop of its function: nothing shows where it could be compiled once")
     model = text_of(call.func)
     if are_set(text, loops[-1], variables_in(text, call.func)):
         raise Refused(f"`{model}` is set inside of the loop")

@@ -17,7 +17,7 @@ def materialised_broadcast(text: ProgramText, finding: Finding) -> bytes:
     if not isinstance(call.func, libcst.Attribute) or any(given.keyword for given in call.args):
         raise Refused("the call does not show how often each dimension is repeated")
     if all(text_of(given.value) != "1" for given in call.args):
-        raise Refused("every dimension is repeated, and which of them have one element does not show")
+        raise Refused("every dimension is repeated, and the call does not say which of them have one element")
     refuse_changed_result(text, call)
     kept = libcst.parse_expression("-1")
     sizes = [given.with_changes(value=kept) if text_of(given.value) == "1" else given for given in call.args]

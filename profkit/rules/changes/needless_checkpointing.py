@@ -17,7 +17,7 @@ def needless_checkpointing(text: ProgramText, finding: Finding) -> bytes:
     call = text.call_at(finding.location.line, "checkpoint")
     refuse_hidden_arguments(call)
     if not call.args or call.args[0].keyword is not None:
-        raise Refused("which block is called does not show on that line")
+        raise Refused("that line does not show which block is called")
     kept = [one for one in call.args[1:] if one.keyword is None or one.keyword.value not in _OWN]
     if kept:
         kept[-1] = kept[-1].with_changes(

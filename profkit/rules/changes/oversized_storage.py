@@ -18,7 +18,7 @@ def oversized_storage(text: ProgramText, finding: Finding) -> bytes:
     if value is None:
         raise Refused("the line neither appends nor stores a value by its key")
     if isinstance(value, (libcst.Tuple, libcst.List, libcst.Dict, libcst.Set)):
-        raise Refused("several values are kept at once: which of them are views does not show")
+        raise Refused("several values are kept at once: the line does not say which of them are views")
     if isinstance(value, libcst.Call) and called_name(value) == "clone":
         raise Refused("a copy is kept already")
     root = root_of(value)

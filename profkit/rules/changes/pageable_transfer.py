@@ -59,5 +59,5 @@ def _made(text: ProgramText, loader: libcst.BaseExpression, near: libcst.CSTNode
     set_at = [one for one in set_at if scope_of(text, one) is scope_of(text, near)] or set_at
     made = [one.value for one in set_at if isinstance(one.value, libcst.Call)]
     if len(set_at) != 1 or len(made) != 1 or called_name(made[0]) != "DataLoader":
-        raise Refused(f"that `{name}` is one `DataLoader` does not show in this file")
+        raise Refused(f"nothing in this file shows that `{name}` is one `DataLoader`")
     return made[0]

@@ -24,7 +24,7 @@ def passed_literals(text: ProgramText, name: libcst.Name, literal: str) -> list[
     found = [] if parameter.default is None else [parameter.default]
     for call in calls:
         if any(one.star for one in call.args):
-            raise Refused(f"line {text.line_of(call)} passes arguments that do not show")
+            raise Refused(f"line {text.line_of(call)} passes arguments that cannot be read")
         named = [one.value for one in call.args if one.keyword is not None and one.keyword.value == name.value]
         plain = [one.value for one in call.args if one.keyword is None][place : place + 1] if place >= 0 else []
         found += named or plain

@@ -28,7 +28,7 @@ def per_sample_fetch(text: ProgramText, finding: Finding) -> bytes:
     size, last = _source(call, "batch_size", 1, "1"), _source(call, "drop_last", None, "False")
     way = _WAYS.get(_source(call, "shuffle", 2, "False"))
     if way is None:
-        raise Refused("whether the samples are shuffled does not show on that line")
+        raise Refused("that line does not say whether the samples are shuffled")
     data = f"{text.known_as('torch')}.utils.data"
     source = f"{data}.BatchSampler({data}.{way}({_counted(text, call)}), {size}, drop_last={last})"
     kept = [given for given in call.args[1:] if given.keyword is not None and given.keyword.value not in _OURS]
@@ -53,7 +53,7 @@ def _counted(text: ProgramText, call: libcst.Call) -> str:
         if text.holds(counted, libcst.Call, libcst.NamedExpr):
             raise Refused("the data is made on that line: give it a name first")
         return text_of(counted)
-    raise Refused("that the data is one `TensorDataset` does not show in this file")
+    raise Refused("nothing in this file shows that the data is one `TensorDataset`")
 
 
 def _is_of_tensors(text: ProgramText, data: libcst.BaseExpression) -> bool:

@@ -34,7 +34,7 @@ def _last_only(text: ProgramText, statement: libcst.SimpleStatementLine) -> byte
     steps = [one for one in rest if isinstance(one, libcst.If) and _calls(one.body, "step")]
     inner = [one for one in rest[1 : 1 + (end or 0)] if isinstance(one, libcst.SimpleStatementLine)]
     if end is None or len(inner) < end or len(steps) != 1 or steps[0].orelse is not None:
-        raise Refused("which micro-batch is the last does not show: no `if` with the optimizer's step behind it")
+        raise Refused("nothing shows which micro-batch is the last: no `if` with the optimizer's step behind it")
     test = steps[0].test
     between = rest[: next(number for number, one in enumerate(rest) if one is steps[0])]
     if any(are_set(text, one, variables_in(text, test)) for one in between) or not _is_steady(test):

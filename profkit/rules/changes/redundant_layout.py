@@ -32,7 +32,7 @@ def _refuse_other_reads(text: ProgramText, copy: libcst.Call) -> None:
     around = next(text.ancestors(copy))
     names = [text_of(one.target) for one in around.targets] if isinstance(around, libcst.Assign) else []
     if len(names) != 1 or not names[0].isidentifier():
-        raise Refused("what reads the copy does not show on that line")
+        raise Refused("that line does not show what reads the copy")
     assignment_of(text, names[0], copy)
     for use in uses(text, scope_of(text, copy), names[0]):
         if not is_set(text, use) and not _is_read(text, use):

@@ -62,7 +62,7 @@ def refuse_no_state(text: ProgramText, loop: libcst.For, source: str) -> None:
     values = [text_of(one) for one in _values(text, loop, source)]
     values += [text_of(one.default) for one in _parameters(text, loop, source) if one.default is not None]
     if source == "None" or values == ["None"]:
-        raise Refused(f"that `{source}` is a tensor does not show")
+        raise Refused(f"nothing shows that `{source}` is a tensor")
 
 
 def _values(text: ProgramText, near: libcst.CSTNode, name: str) -> list[libcst.BaseExpression]:

@@ -109,7 +109,7 @@ def assigned_value(text: ProgramText, name: str, near: libcst.CSTNode) -> libcst
     first, _, attribute = name.partition(".")
     around = next((one for one in text.ancestors(near) if isinstance(one, libcst.ClassDef)), None)
     if attribute and (first != "self" or "." in attribute or around is None):
-        raise Refused(f"where `{name}` is set does not show in the class")
+        raise Refused(f"the class does not show where `{name}` is set")
     given = [(one, value) for one in text.nodes(libcst.Assign) if (value := _value_for(one, name)) is not None]
     if attribute:
         found, where = [value for one, value in given if lies_in(text, one, around)], "class"

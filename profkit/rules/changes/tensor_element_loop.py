@@ -94,17 +94,17 @@ def _variable_of(index: libcst.BaseExpression | None) -> str:
 def _flat(text: ProgramText, source: libcst.BaseExpression, index: libcst.BaseExpression) -> str:
     """The indices as a tensor of one dimension. One number each is known of what is flat, or read as a number."""
     if text.holds(source, libcst.NamedExpr, libcst.Await, libcst.Yield):
-        raise Refused("what the loop goes over is no plain expression")
+        raise Refused("what the loop goes over is not a plain expression")
     plain = (
         text_of(source) if isinstance(source, (libcst.Name, libcst.Attribute, libcst.Call, libcst.Subscript)) else ""
     )
     if not plain:
-        raise Refused("what the loop goes over is no plain expression")
+        raise Refused("what the loop goes over is not a plain expression")
     if _is_flat(text, source):
         return f"{plain}.long()"
     called = {called_name(one) for one in matchers.findall(index, matchers.Call()) if isinstance(one, libcst.Call)}
     if not called & {"item", "int"} or called & {"long"} == called:
-        raise Refused(f"that `{plain}` has one dimension does not show")
+        raise Refused(f"nothing shows that `{plain}` has one dimension")
     return f"{plain}.flatten().long()"
 
 
@@ -128,12 +128,12 @@ def _refuse_no_counts(text: ProgramText, counts: libcst.BaseExpression) -> None:
     while isinstance(made, libcst.Call) and called_name(made) in ("to", "cuda", "long", "int", "float"):
         made = made.func.value if isinstance(made.func, libcst.Attribute) else made.func
     if not isinstance(made, libcst.Call) or called_name(made) not in _MAKING:
-        raise Refused(f"that `{name}` is a tensor does not show")
+        raise Refused(f"nothing shows that `{name}` is a tensor")
     if text_of(made.func) not in (
         f"{text.known_as('torch')}.{called_name(made)}",
         _imported(text, made),
     ):
-        raise Refused(f"that `{name}` is a tensor does not show")
+        raise Refused(f"nothing shows that `{name}` is a tensor")
 
 
 def _imported(text: ProgramText, made: libcst.Call) -> str | None:

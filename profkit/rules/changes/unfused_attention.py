@@ -189,7 +189,7 @@ def _read_line(text: ProgramText, lines: list[_Line], at: int, written: _Written
     more = _masked(line, last, written) if line.given else _scaled_further(line, last, written)
     more = more or (_masked(line, last, written) or _weighed(line, last, written) if not line.given else None)
     if more is None:
-        raise Refused(f"line {text.line_of(line.statement)} is no step of plain attention")
+        raise Refused(f"line {text.line_of(line.statement)} is not a step of plain attention")
     return more
 
 

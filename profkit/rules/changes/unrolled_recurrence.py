@@ -198,7 +198,7 @@ def _indexed(given: libcst.BaseExpression, index: str, rounds: str) -> _Sequence
     parts = [text_of(one.slice).strip() for one in given.slice]
     axis = parts.index(index) if index in parts else -1
     if axis not in (0, 1) or any(part != ":" for part in parts[:axis] + parts[axis + 1 :]):
-        raise Refused("the input of the cell is no row of a sequence")
+        raise Refused("the input of the cell is not a row of a sequence")
     whole = _plain(given.value, str(axis), index, "")
     lengths = {f"{whole.source}.size({axis})", f"{whole.source}.shape[{axis}]"} | (
         {f"len({whole.source})"} if axis == 0 else set()
@@ -240,7 +240,7 @@ def _refuse_other_class(text: ProgramText, made: libcst.Call) -> None:
     kind = called_name(made)
     whole = f"torch.nn.{kind}"
     if text_of(made.func) not in {whole, text.known_as(whole), f"{text.known_as('torch.nn')}.{kind}"}:
-        raise Refused(f"that `{text_of(made.func)}` is PyTorch's does not show")
+        raise Refused(f"nothing shows that `{text_of(made.func)}` is PyTorch's")
     for one in text.calls("isinstance", "issubclass"):
         if kind in names_in(one):
             raise Refused(f"line {text.line_of(one)} looks for a `{kind}`")
@@ -269,7 +269,7 @@ def _refuse_other_states(text: ProgramText, loop: libcst.For, found: _Round) -> 
             raise Refused(f"`{name}` changes in the loop besides")
         values = [_value_of(one, name) for one in _begun(text, loop, name)]
         if not values:
-            raise Refused(f"that `{name}` begins as a tensor does not show")
+            raise Refused(f"nothing shows that `{name}` begins as a tensor")
         for value in values:
             refuse_no_state(text, loop, value)
 

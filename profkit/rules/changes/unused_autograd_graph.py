@@ -20,9 +20,9 @@ def unused_autograd_graph(text: ProgramText, finding: Finding) -> bytes:
     if not isinstance(
         statement.body[0], (libcst.Assign, libcst.AugAssign, libcst.AnnAssign, libcst.Expr, libcst.Return)
     ):
-        raise Refused("the line is no call whose result is kept")
+        raise Refused("the line is not a call whose result is kept")
     if text.holds(statement, *_SUSPENDING):
-        raise Refused("the line gives way to other code, which would run without gradients too")
+        raise Refused("the line yields to other code, which would then run without gradients too")
     if text.holds(statement, libcst.Lambda):
         raise Refused("the line makes a function, which runs later, outside of any block around the line")
     item = libcst.WithItem(libcst.parse_expression(f"{torch}.no_grad()"))

@@ -35,6 +35,14 @@ def test_a_program_that_failed_is_judged_if_it_failed_after_the_first_step():
     )
 
 
+def test_of_a_program_that_failed_before_its_first_step_no_place_is_said_to_cost_a_step():
+    facts = [facts_of([WORK], run=Run(torch="2.13", trace="t", notes=notes)) for notes in ((), (FAILED,))]
+    went_on, failed = map(diagnose, facts)
+    assert went_on.costliest or went_on.hottest
+    assert not failed.costliest
+    assert not failed.hottest
+
+
 def test_a_program_whose_child_processes_did_the_work_is_not_judged():
     verdict = verdict_of([WORK], own_cpu_ns=1_000_000_000, children_cpu_ns=9_000_000_000, target="sweep.py")
     assert verdict.startswith(

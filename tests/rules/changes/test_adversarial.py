@@ -135,7 +135,7 @@ def test_what_a_line_makes_is_not_made_twice():
 
 def test_a_whole_model_sees_all_positions():
     text = "logits = {}(tokens)  # here\np = logits[:, -1]\n"
-    refused("discarded-logits", text.format("model"), "that `model` is one linear layer does not show")
+    refused("discarded-logits", text.format("model"), "nothing in this file shows that `model` is one linear layer")
     assert changed("discarded-logits", text.format("self.lm_head"))
     assert changed("discarded-logits", "self.out = nn.Linear(8, 9)\n" + text.format("self.out"), 2)
 
@@ -162,4 +162,4 @@ def test_a_layer_that_is_declared_with_its_type():
     text = "class State:\n    tokens: list[int]\n    out: nn.Linear\ndef f(state, h):\n"
     text += "    logits = state.{}(h)  # here\n    return logits[:, -1]\n"
     assert "state.out(h[:, -1])" in changed("discarded-logits", text.format("out"))
-    refused("discarded-logits", text.format("tokens"), "`tokens` is one linear layer does not show")
+    refused("discarded-logits", text.format("tokens"), "shows that `tokens` is one linear layer")

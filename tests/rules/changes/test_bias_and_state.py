@@ -116,7 +116,7 @@ def test_a_bias_that_all_callers_ask_for_is_changed_there(parameter, calls, afte
         ("", "a, b = Net(4, True), Net(8, False)", "`bias` is not `True` for all callers"),
         ("", "a = Net(4, args.bias)", "`bias` is not `True` for all callers"),
         ("", "", "`bias` is not `True` for all callers"),
-        ("", "a = Net(*args)", "passes arguments that do not show"),
+        ("", "a = Net(*args)", "passes arguments that cannot be read"),
         (", bias=bias", "a = Net(4, True)", "uses `bias`, too"),
         ("", "class Other(Net): pass\n    a = Net(4, True)", "another class is derived from `Net`"),
     ],

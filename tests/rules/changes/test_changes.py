@@ -21,7 +21,7 @@ PINNED = (
 )
 OWN_NAME = "`detect_anomaly` is imported by its own name: write `set_detect_anomaly(False)` there"
 CARRIED = "the value is carried over from step to step: where its history should be cut is the author's choice"
-SEVERAL = "several values are kept at once: which of them carry a graph does not show"
+SEVERAL = "several values are kept at once: the line does not say which of them carry a graph"
 
 
 def finding(rule: str, line: int = 1, fix: str = "", precision: str = "call", change: Change | None = None) -> Finding:
@@ -113,7 +113,7 @@ def test_a_change_alters_only_what_it_must(rule, before, after):
         (
             "materialised-broadcast",
             "y = x.repeat(4, n)\n",
-            "every dimension is repeated, and which of them have one element does not show",
+            "every dimension is repeated, and the call does not say which of them have one element",
         ),
         (
             "materialised-broadcast",
@@ -225,7 +225,7 @@ def test_the_call_of_a_model_moves_into_a_block_of_its_own():
     assert changed("unused-autograd-graph", before, 5) == after
     windows = before.replace("\n", "\r\n")
     assert changed("unused-autograd-graph", windows, 5) == after.replace("\n", "\r\n")
-    with pytest.raises(Refused, match="gives way to other code"):
+    with pytest.raises(Refused, match="yields to other code"):
         changed("unused-autograd-graph", "import torch\ndef f():\n    yield model(x)\n", 3)
 
 

@@ -82,8 +82,8 @@ def test_indices_from_a_device_go_to_where_the_counts_are():
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("b.view(-1)", "b", "that `b` has one dimension does not show"),
-        ("torch.zeros(3, 3)", "np.zeros((3, 3))", "that `m` is a tensor does not show"),
+        ("b.view(-1)", "b", "nothing shows that `b` has one dimension"),
+        ("torch.zeros(3, 3)", "np.zeros((3, 3))", "nothing shows that `m` is a tensor"),
         ("+= 1 ", "-= 1 ", "is no number that stands there"),
         ("+= 1 ", "+= w ", "is no number that stands there"),
         ("m[t.long(), p.long()]", "m[t.long(), t.long()]", "other than the loop's variables"),
@@ -94,7 +94,7 @@ def test_indices_from_a_device_go_to_where_the_counts_are():
         ("print(m", "print(t, m", "reads `t` outside of the loop"),
         ("zip(a.view(-1)", "zip(*a.view(-1)", "neither a tensor nor several by `zip`"),
         ("zip(a", "pairs(a", "neither a tensor nor several by `zip`"),
-        ("b.view(-1)", "(q := b.view(-1))", "no plain expression"),
+        ("b.view(-1)", "(q := b.view(-1))", "not a plain expression"),
         ("\n\nm = ", "\n\nm = 0\nm = ", "`m` is set at 2 places"),
     ],
 )
@@ -133,8 +133,8 @@ def test_columns_in_other_words(old, new):
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("range(rewards.shape[1])", "range(3)", "goes over all columns does not show"),
-        ("range(rewards.shape[1])", "range(rewards.shape[0])", "goes over all columns does not show"),
+        ("range(rewards.shape[1])", "range(3)", "shows that the loop goes over all columns"),
+        ("range(rewards.shape[1])", "range(rewards.shape[0])", "shows that the loop goes over all columns"),
         ("range(rewards.shape[1])", "range(1, rewards.shape[1])", "do not work on one column each"),
         ("        future = last[n]\n", "", "`future` is carried over"),
         ("last[n]", "last[n - 1]", "do not work on one column each"),

@@ -185,7 +185,7 @@ def test_the_rest_of_the_loop_stays():
         (INDEXED + "            if h.sum() > 3: break\n", "may end before the sequence does"),
         (INDEXED + "            xs[:, t] = 0\n", "`xs`, of which the inputs are read, changes"),
         (INDEXED.replace("xs[:, t]", "xs[:, t] * 2"), "computed in the loop"),
-        (INDEXED.replace("xs[:, t]", "xs[:, t + 1]"), "no row of a sequence"),
+        (INDEXED.replace("xs[:, t]", "xs[:, t + 1]"), "not a row of a sequence"),
         (INDEXED.replace("xs[:, t], h)", "xs[:, t], c)"), "not the one that it takes"),
         (INDEXED + "        self.cell.weight_hh.mean()\n", "used elsewhere"),
         (INDEXED.replace("self.cell(", "self.other("), "is set at no places in that class"),
@@ -249,7 +249,7 @@ def test_inputs_that_are_told_to_be_a_list_are_refused(kind):
 
 def test_a_cell_of_that_name_from_elsewhere_is_refused():
     text = MODEL.format(cell="GRUCell", loop=INDEXED.strip("\n"), result="h").replace("nn.GRUCell", "cells.GRUCell")
-    with pytest.raises(Refused, match=r"`cells\.GRUCell` is PyTorch's does not show"):
+    with pytest.raises(Refused, match=r"nothing shows that `cells\.GRUCell` is PyTorch's"):
         changed(RULE, "import cells\n" + text)
 
 
