@@ -78,28 +78,6 @@ def frame_at(code, line, caller=None):
     return SimpleNamespace(f_code=code, f_lineno=line, f_lasti=at, f_back=caller)
 
 
-def test_a_stack_is_read_once_and_another_line_of_it_anew(watch, monkeypatch):
-    code = wait_for_looks.__code__
-    first, second = sorted({number for *_, number in code.co_lines() if number is not None})[:2]
-    found = watch._read(frame_at(code, first))
-    read = []
-    monkeypatch.setattr(watch, "_read_anew", lambda frame: read.append(frame.f_lineno) or found)
-    assert watch._read(frame_at(code, first)) is found
-    watch._read(frame_at(code, second))
-    watch._read(frame_at(code, first, caller=frame_at(code, second)))
-    assert read == [second, first]
-
-
-def test_stacks_are_forgotten_with_the_code_whose_ids_they_are_known_by(watch, monkeypatch):
-    code = wait_for_looks.__code__
-    watch._read(frame_at(code, code.co_firstlineno))
-    assert watch._read_before
-    monkeypatch.setattr("profkit.collect.whole_run.watch._MOST_CODES", 1)
-    found = watch._read(None)
-    assert list(watch._read_before.values()) == [found]
-    assert not watch._known
-
-
 @pytest.mark.parametrize(("share", "is_asked"), [(0.5, True), (0.97, True), (0.99, False)])
 def test_the_kernel_is_asked_what_a_thread_sleeps_for_unless_it_hardly_can_have_slept(
     watch, monkeypatch, share, is_asked
