@@ -37,6 +37,7 @@ NOT_RULES = (
     "drawing",
     "early_reads",
     "einsums",
+    "given",
     "growing_rows",
     "keeping",
     "kinds",
@@ -48,6 +49,7 @@ NOT_RULES = (
     "scopes",
     "sending",
     "sharing",
+    "unused_imports",
 )
 """Files here that the changes share."""
 
@@ -74,10 +76,14 @@ def changed_file(raw: bytes, finding: Finding) -> bytes:
 
 def _changed(raw: bytes, change: Callable[[ProgramText, Finding], bytes], finding: Finding) -> bytes:
     from profkit.rules.changes.base import parse_quietly, program_text
+    from profkit.rules.changes.unused_imports import without_unused_imports
 
+    text = program_text(raw)
     try:
-        after = change(program_text(raw), finding)
+        after = without_unused_imports(text, change(text, finding))
         parse_quietly(after)
+    except AltersNumbers as altering:
+        raise altering.with_text(without_unused_imports(text, altering.after)) from None
     except Refused:
         raise
     except RecursionError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from textwrap import dedent
 
 import pytest
@@ -144,18 +145,23 @@ FUSED = """
 INDENT = "\n" + 12 * " "
 
 
+def on_one_line(text: str) -> str:
+    """Without the lines of a call that has one for each argument."""
+    return re.sub(r",\n +\)", ")", re.sub(r"\(\n +", "(", text)).replace(",\n            ", ", ")
+
+
 @pytest.mark.parametrize(
     ("line", "argument"),
     [
         ("", ""),
         ("scores = scores.masked_fill(mask == 0, float('-inf'))", ", attn_mask=mask != 0"),
-        ("scores = scores.masked_fill(mask, -1e9)", ", attn_mask=~mask"),
+        ("scores = scores.masked_fill(mask, -1e9)", ", attn_mask=torch.where(mask, -1e9, 0.0).to(q.dtype)"),
         ("scores = scores + mask", ", attn_mask=mask"),
     ],
 )
 def test_attention_becomes_one_call_with_its_mask(line, argument):
     before = ATTENTION.format(line and line + INDENT, "")
-    assert changed("unfused-attention", before) == expect(FUSED.format(argument))
+    assert on_one_line(changed("unfused-attention", before)) == expect(FUSED.format(argument))
 
 
 def test_attention_with_a_mask_that_may_be_missing_and_a_return():
@@ -177,7 +183,12 @@ def test_attention_with_a_mask_that_may_be_missing_and_a_return():
         def attention(q, k, v, mask=None):
             # all pairs
             # leave out
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=None if mask is None else mask != 0)
+            return F.scaled_dot_product_attention(
+                q,
+                k,
+                v,
+                attn_mask=None if mask is None else torch.where(mask == 0, -1e9, 0.0).to(q.dtype),
+            )
     """)
     with pytest.raises(Refused, match="line 9 is no step of plain attention"):
         changed("unfused-attention", before.replace("-1e9)\n", "-1e9)\n            x = 1\n"))
@@ -194,7 +205,8 @@ def test_attention_keeps_its_dropout_but_draws_other_numbers():
         ("weights = self.dropout(weights)", ", dropout_p=self.dropout.p if self.training else 0.0"),
         ("weights = F.dropout(weights, 0.1, self.training)", ", dropout_p=0.1 if self.training else 0.0"),
     ):
-        assert altered("unfused-attention", ATTENTION.format("", line + INDENT)) == expect(FUSED.format(argument))
+        after = altered("unfused-attention", ATTENTION.format("", line + INDENT))
+        assert on_one_line(after) == expect(FUSED.format(argument))
 
 
 @pytest.mark.parametrize(
@@ -525,6 +537,27 @@ def test_a_backward_pass_is_told_what_it_trains():
     ):
         with pytest.raises(Refused, match=reason):
             changed("unused-gradients", text, fix=fix)
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "inputs"),
+    [
+        ("", "a.step(); b.step()", "[*f.parameters(), *g.parameters()]"),
+        ("", "a.step()\n    b.step()", "[*f.parameters(), *g.parameters()]"),
+        ("", "a.step()\n    if x: b.step()", "[*f.parameters(), *g.parameters()]"),
+        ("", "a.step()\n    b.zero_grad()\n    h(x)\n    b.step()", "list(f.parameters())"),
+        ("", "a.step()\n    g.zero_grad()\n    h(x)\n    b.step()", "list(f.parameters())"),
+        ("", "a.step()\n    if x: b.zero_grad()\n    b.step()", "[*f.parameters(), *g.parameters()]"),
+        ("b.step()", "a.step()", "[*f.parameters(), *g.parameters()]"),  # in the next round
+        ("b.zero_grad()\n    b.step()", "a.step()", "list(f.parameters())"),
+        ("", "scaler.step(a)\n    s.step()", "list(f.parameters())"),
+    ],
+)
+def test_all_optimizers_that_step_with_a_pass_keep_their_gradients(head, tail, inputs):
+    made = "a = SGD(f.parameters(), lr=1)\nb = SGD(g.parameters(), lr=1)\ns = StepLR(a, 9)\n"
+    text = f"{made}for x in d:\n    {head or 'pass'}\n    f(g(x)).backward()  # here\n    {tail}\n"
+    after = expect(text).replace("backward()", f"backward(inputs={inputs})")
+    assert changed("unused-gradients", text, fix=HELD) == after
 
 
 def test_averaging_twice_goes_with_its_loop():
