@@ -36,7 +36,7 @@ _MOST_S = 300
 @click.option("--all", "every", is_flag=True, help="Record again after what held, until nothing more is won.")
 @click.option("--unsafe", is_flag=True, help="Also try changes that may alter the numbers that are computed.")
 @click.option(
-    "--seed", type=int, metavar="N", help="Seed the random numbers of Python, NumPy and PyTorch at the start."
+    "--seed", type=int, metavar="N", help="Seed the random numbers of Python, NumPy and PyTorch."
 )
 @click.option("--stdin", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
               help="What the program reads from standard input; by default nothing.")  # fmt: skip
