@@ -85,7 +85,7 @@ def judge(case: Case, work: Path, pairs: int, most_s: float, unsafe: bool) -> Ro
 
 def _fix(stage: Stage, rule: str, limits: Limits) -> Fixes:
     def diagnose(changed: Mapping[Path, bytes]) -> Diagnosis:
-        found = diagnose_copy(stage, Settings(), changed, limits.most_s)
+        found = diagnose_copy(stage, Settings(), changed, limits.most_s, limits.unsafe)
         asked = [one for one in found.findings if one.rule == rule] if rule else notable(found.findings)
         return replace(found, findings=tuple(asked))
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Argument, Edit, ProgramText, called_name, text_of
 from profkit.rules.changes.einsums import TURNED, is_number, read_scores, read_values
+from profkit.rules.changes.layout import laid_out
 from profkit.rules.changes.refusing import AltersNumbers, Refused
 from profkit.rules.changes.scopes import Statement, block_of, lies_in, names_in, scope_of, uses
 
@@ -25,8 +26,6 @@ _VERY_NEGATIVE = -1e9
 """From here on a float32 swallows the score that it is added to. So adding it is as good as filling it in, also in a row
 of which nothing is left: its weights are then all alike."""
 _DOUBLES = frozenset(("double", "float64"))
-_LINE = 88
-"""Characters that a line may always have."""
 _LOWEST = re.compile(r"torch\.finfo\([\w.]+\)\.min")
 _INFINITE = ('float("-inf")', "float('-inf')", "-torch.inf", "-math.inf", "-np.inf", "-float('inf')", '-float("inf")')
 
@@ -361,31 +360,14 @@ def _with_call(text: ProgramText, lines: list[_Line], used: int, written: _Writt
     given += [f"attn_mask={written.mask}"] if written.mask else []
     given += [f"dropout_p={written.dropout}"] if written.dropout else []
     given += [] if _is_usual(written) else [f"scale={written.scale or '1.0'}"]
-    call = _laid_out(text, lines[used].statement, f"{functional}.scaled_dot_product_attention", given, weighted)
+    turned = TURNED if weighted.is_turned else ""
+    call = laid_out(text, weighted.product, f"{functional}.scaled_dot_product_attention", given, turned)
     above = [row for line in lines[1 : used + 1] for row in line.statement.leading_lines if row.comment is not None]
     above = [*lines[0].statement.leading_lines, *above]  # comments stay
     edits: dict[libcst.CSTNode, Edit] = {line.statement: lambda _: libcst.RemoveFromParent() for line in lines[:used]}
     edits[weighted.product] = lambda _: call
     edits[lines[used].statement] = lambda line: line.with_changes(leading_lines=above)
     return text.edited(edits)
-
-
-def _laid_out(
-    text: ProgramText, line: Statement, function: str, given: list[str], weighted: _Weighted
-) -> libcst.BaseExpression:
-    """The call on one line, or with a line for each argument if it would be longer than any line of the file is."""
-    plain = _turned(f"{function}({', '.join(given)})", weighted.is_turned)
-    indent = next(text.ancestors(line))
-    call = libcst.parse_expression(plain)
-    longest = max([_LINE, *map(len, text.module.code.splitlines())])
-    whole = text_of(line.deep_replace(weighted.product, call)).splitlines()[-1]
-    depth = sum(isinstance(one, libcst.IndentedBlock) for one in (indent, *text.ancestors(indent)))
-    tab = text.module.default_indent
-    if depth * len(tab.expandtabs(4)) + len(whole.strip()) <= longest:
-        return call
-    rows = "".join(f"{tab}{one},{text.module.default_newline}" for one in given)
-    source = _turned(f"{function}({text.module.default_newline}{rows})", weighted.is_turned)
-    return libcst.parse_expression(source, config=text.module.config_for_parsing)
 
 
 def _sized(written: _Written) -> set[str]:

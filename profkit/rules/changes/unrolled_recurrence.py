@@ -306,7 +306,7 @@ def _as_layer(text: ProgramText, call: libcst.Call, axis: int) -> libcst.Call:
 def _without_calls(
     text: ProgramText, loop: libcst.For, found: _Round, sequence: _Sequence
 ) -> dict[libcst.CSTNode, Edit]:
-    all_states, state = fresh_name(text, "states"), found.states[0]
+    all_states, state = fresh_name(text, "states", "outputs", "all_states"), found.states[0]
     begun = ", ".join(f"{name}[None]" for name in found.states)
     called = f"{text_of(found.call.func)}({sequence.source}, {f'({begun})' if len(found.states) > 1 else begun})"
     is_last_read = any(_is_read_outside(text, loop, name) for name in found.states[1:])

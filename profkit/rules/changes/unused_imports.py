@@ -14,21 +14,30 @@ def without_unused_imports(before: ProgramText, after: bytes) -> bytes:
     """The changed file without each ``import math`` of the standard library that the file named elsewhere before the
     change and no longer does. Importing one of those does nothing else."""
     text = program_text(after)
-    for line in text.module.body:
-        name = _imported(line)
-        if name and _named(before, name) > 1 and _named(text, name) == 1 and not _is_string(text, name):
-            assert isinstance(line, libcst.SimpleStatementLine)
-            return without_unused_imports(before, text.without(line))
+    for line, name in ((line, name) for line in text.module.body for name in _imported(line)):
+        if _named(before, name) > 1 and _named(text, name) == 1 and not _is_string(text, name):
+            return without_unused_imports(before, _without(text, line, name))
     return after
 
 
-def _imported(line: libcst.CSTNode) -> str:
-    """What ``import math``, alone on its line, gives a name to."""
+def _imported(line: libcst.CSTNode) -> list[str]:
+    """What ``import gc, math``, alone on its line, gives names to."""
     part = line.body[0] if isinstance(line, libcst.SimpleStatementLine) and len(line.body) == 1 else None
-    if not isinstance(part, libcst.Import) or len(part.names) != 1 or part.names[0].asname is not None:
-        return ""
-    name = text_of(part.names[0].name)
-    return name if name in sys.stdlib_module_names else ""
+    if not isinstance(part, libcst.Import):
+        return []
+    plain = [text_of(one.name) for one in part.names if one.asname is None]
+    return [name for name in plain if name in sys.stdlib_module_names]
+
+
+def _without(text: ProgramText, line: libcst.CSTNode, name: str) -> bytes:
+    assert isinstance(line, libcst.SimpleStatementLine)
+    part = line.body[0]
+    assert isinstance(part, libcst.Import)
+    kept = [one for one in part.names if text_of(one.name) != name or one.asname is not None]
+    if not kept:
+        return text.without(line)
+    kept[-1] = kept[-1].with_changes(comma=libcst.MaybeSentinel.DEFAULT)
+    return text.replaced(part, part.with_changes(names=kept))
 
 
 def _named(text: ProgramText, name: str) -> int:

@@ -34,11 +34,17 @@ def test_an_import_that_somebody_may_need_stays(other):
 
 
 def test_imports_of_other_names_stay():
-    for line in ("import gc as collector", "import gc, os", "try:\n    import gc\nexcept ImportError:\n    pass"):
+    for line in ("import gc as collector", "try:\n    import gc\nexcept ImportError:\n    pass"):
         before = COLLECTS.replace("import gc", line, 1)
         assert line in changed("garbage-collection-in-step", before)
     unused = "import os\n" + COLLECTS  # by its author, before the change
     assert changed("garbage-collection-in-step", unused).startswith("import os\nimport torch\n")
+
+
+def test_others_on_the_same_line_stay():
+    for names, kept in (("gc, os", "os"), ("os, gc", "os"), ("gc, os, sys", "os, sys"), ("os as gc_, gc", "os as gc_")):
+        before = COLLECTS.replace("import gc", f"import {names}", 1)
+        assert changed("garbage-collection-in-step", before).startswith(f"import {kept}\nimport torch\n")
 
 
 def test_of_a_change_that_alters_numbers_too():
