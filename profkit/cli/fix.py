@@ -36,9 +36,7 @@ _MOST_S = 300
 )
 @click.option("--all", "every", is_flag=True, help="Record again after what held, until nothing more is won.")
 @click.option("--unsafe", is_flag=True, help="Also try changes that may alter the numbers that are computed.")
-@click.option(
-    "--seed", type=int, metavar="N", help="Seed the random numbers of Python, NumPy and PyTorch."
-)
+@click.option("--seed", type=int, metavar="N", help="Seed the random numbers of Python, NumPy and PyTorch.")
 @click.option("--stdin", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
               help="What the program reads from standard input; by default nothing.")  # fmt: skip
 @click.option("--link", multiple=True, type=click.Path(path_type=Path, exists=True), metavar="PATH",
@@ -146,9 +144,7 @@ def _prove(stage: Stage, recording: Path | None, settings: Settings, options: di
         fixes = prove_fixes(stage, diagnosis, limits, teller.at)
         if not options["every"] or not fixes.held:
             return fixes
-        return prove_all(
-            stage, lambda changed: diagnose(stage, settings, changed, most_s), fixes, limits, teller.at
-        )
+        return prove_all(stage, lambda changed: diagnose(stage, settings, changed, most_s), fixes, limits, teller.at)
 
 
 def _deliver(fixes: Fixes, write: bool, diff: Path | None) -> None:

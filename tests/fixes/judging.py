@@ -12,7 +12,17 @@ from pathlib import Path
 from profkit.core.errors import ProfkitError
 from profkit.diagnosis.fixing.diagnosing import diagnose_copy
 from profkit.diagnosis.fixing.patches import unified_diff
-from profkit.diagnosis.fixing.proving import ALTERED, HELD, MOST_PAIRS, REFUSED, Fixes, Gain, Limits, gain_of, prove_fixes
+from profkit.diagnosis.fixing.proving import (
+    ALTERED,
+    HELD,
+    MOST_PAIRS,
+    REFUSED,
+    Fixes,
+    Gain,
+    Limits,
+    gain_of,
+    prove_fixes,
+)
 from profkit.diagnosis.fixing.rounds import prove_all
 from profkit.diagnosis.fixing.trees import Tree
 from profkit.diagnosis.fixing.turns import Program, Run, Stage

@@ -58,9 +58,7 @@ def test_there_are_at_least_a_dozen_and_each_has_a_fix():
 def test_the_change_is_what_the_author_would_write(name):
     file, line, rule = marked(FOLDER / name)
     raw = file.read_bytes()
-    one = Finding(
-        rule, Kind.FAULT, Severity.HIGH, "", 1, 0.9, _SAID.get(rule, ""), Location(str(file), line, "main")
-    )
+    one = Finding(rule, Kind.FAULT, Severity.HIGH, "", 1, 0.9, _SAID.get(rule, ""), Location(str(file), line, "main"))
     after = changed_file(raw, one)
     assert after.count(b"\r\n") in (0, after.count(b"\n"))
     text = MARK.sub("", after.decode("utf-8").replace("\r\n", "\n"))

@@ -3,8 +3,8 @@
 `profkit fix` runs a program before and after a change by turns in this way. The file ``--result`` then holds what the
 two are compared by: how long the run took from the import of torch on, when each optimizer's step ended, how long the
 main thread had waited for a busy processor until then, the peak memory, how many backward nodes are alive, whether
-random numbers came from a seed, where generators were made without one, and which files the program was loaded from. ``parameters.npz`` beside it holds the
-optimizers' parameters at their first step and at the end.
+random numbers came from a seed, where generators were made without one, and which files the program was loaded from.
+``parameters.npz`` beside it holds the optimizers' parameters at their first step and at the end.
 """
 
 from __future__ import annotations

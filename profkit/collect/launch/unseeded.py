@@ -24,7 +24,7 @@ class Entropy:
 
     def __init__(self, folder: str, seed: int | None) -> None:
         self._folder = os.path.join(os.path.realpath(folder), "")
-        self._given = None if seed is None else random.Random(seed)
+        self._given = None if seed is None else random.Random(seed)  # noqa: S311  # of a program
         self.places: list[str] = []
 
     def watch(self) -> None:

@@ -24,7 +24,20 @@ _FROM_NUMPY = ("from_numpy", "as_tensor", "tensor")
 _WIDE = frozenset(("torch.float64", "torch.double", '"float64"', '"double"'))
 _FRACTIONAL = frozenset(
     (
-        *("cos", "exp", "linspace", "log", "mean", "normal", "rand", "randn", "random", "sin", "sqrt", "standard_normal"),
+        *(
+            "cos",
+            "exp",
+            "linspace",
+            "log",
+            "mean",
+            "normal",
+            "rand",
+            "randn",
+            "random",
+            "sin",
+            "sqrt",
+            "standard_normal",
+        ),
         *("std", "tanh", "uniform"),
     )
 )

@@ -98,17 +98,17 @@ def _kind_of_value(text: ProgramText, value: libcst.BaseExpression) -> str:
     if isinstance(value, (libcst.Integer, libcst.Float)):
         return _NUMBER
     if isinstance(value, libcst.Call):
-        if called_name(value) in _NUMBERS:
-            return _NUMBER
-        return _TENSOR if kind_of(text, value) == OTHER else _EITHER
-    if not isinstance(value, libcst.Name):
-        return _EITHER
-    for use in uses(text, scope_of(text, value), value.value):
+        return _NUMBER if called_name(value) in _NUMBERS else _TENSOR if kind_of(text, value) == OTHER else _EITHER
+    return _kind_of_variable(text, value) if isinstance(value, libcst.Name) else _EITHER
+
+
+def _kind_of_variable(text: ProgramText, name: libcst.Name) -> str:
+    for use in uses(text, scope_of(text, name), name.value):
         parent = next(text.ancestors(use))
         if isinstance(parent, libcst.Attribute) and parent.attr.value == "backward":
             return _TENSOR
     try:
-        made = assignment_of(text, value.value, value).value
+        made = assignment_of(text, name.value, name).value
     except Refused:
         return _EITHER
     return _kind_of_value(text, made) if not isinstance(made, libcst.Name) else _EITHER

@@ -23,8 +23,8 @@ _PRODUCTS = ("matmul", "bmm")
 _LAST_TWO = ({"-2", "-1"}, {"2", "3"}, {"1", "2"})
 """Dimensions that are the last two, of tensors with three or four."""
 _VERY_NEGATIVE = -1e9
-"""From here on a float32 swallows the score that it is added to. So adding it is as good as filling it in, also in a row
-of which nothing is left: its weights are then all alike."""
+"""From here on a float32 swallows the score that it is added to. So adding it is as good as filling it in, also in a
+row of which nothing is left: its weights are then all alike."""
 _DOUBLES = frozenset(("double", "float64"))
 _LOWEST = re.compile(r"torch\.finfo\([\w.]+\)\.min")
 _INFINITE = ('float("-inf")', "float('-inf')", "-torch.inf", "-math.inf", "-np.inf", "-float('inf')", '-float("inf")')

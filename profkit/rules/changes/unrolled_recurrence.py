@@ -80,8 +80,8 @@ class _Sequence(Struct, frozen=True):
 
 
 class _Rows(Struct, frozen=True):
-    """What is made of each state alone: ``layer`` takes all at once in place of ``joined``, the list's only reader. Empty
-    where the states themselves are listed."""
+    """What is made of each state alone: ``layer`` takes all at once in place of ``joined``, the list's only reader. It
+    is empty where the states themselves are listed."""
 
     begun: libcst.SimpleStatementLine
     layer: str

@@ -14,7 +14,8 @@ def without_unused_imports(before: ProgramText, after: bytes) -> bytes:
     """The changed file without each ``import math`` of the standard library that the file named elsewhere before the
     change and no longer does. Importing one of those does nothing else."""
     text = program_text(after)
-    for line, name in ((line, name) for line in text.module.body for name in _imported(line)):
+    imported = [(line, name) for line in text.module.body for name in _imported(line)]
+    for line, name in imported:
         if _named(before, name) > 1 and _named(text, name) == 1 and not _is_string(text, name):
             return without_unused_imports(before, _without(text, line, name))
     return after
