@@ -18,7 +18,7 @@ if __name__ == '__main__':
     torch.manual_seed(4)
     model = Tagger(); crit = nn.CrossEntropyLoss()
     opt = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for it in range(25):
+    for it in range(40):
         w = torch.randint(0, 500, (32, 80)); y = w % 7
         opt.zero_grad(); loss = crit(model(w).flatten(0, 1), y.flatten()); loss.backward(); opt.step()
     print('loss', round(loss.item(), 4))

@@ -12,7 +12,7 @@ from torch import nn
 class Options:
     width: int = 256
     rate: float = 1e-2
-    steps: int = 240
+    steps: int = 120
 
 
 @dataclass
@@ -33,7 +33,7 @@ def fit(options: Options) -> Meters:
     net = nn.Sequential(nn.Linear(64, options.width), nn.Tanh(), nn.Linear(options.width, options.width), nn.Tanh(), nn.Linear(options.width, 4))
     sgd = torch.optim.SGD(net.parameters(), lr=options.rate)
     for step in range(options.steps):
-        x = torch.randn(512, 64)
+        x = torch.randn(256, 64)
         loss = nn.functional.mse_loss(net(x), x[:, :4].sin())
         sgd.zero_grad()
         loss.backward()

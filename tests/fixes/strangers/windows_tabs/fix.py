@@ -7,7 +7,7 @@ from torch.nn import Linear, ReLU, Sequential
 torch.manual_seed(0)
 netz = Sequential(Linear(40, 300), ReLU(), Linear(300, 300), ReLU(), Linear(300, 2))
 opt = torch.optim.Adam(netz.parameters(), 1e-3)
-worte = [{"nummer": n, "text": str(n)} for n in range(150000)]
+worte = [{"nummer": n, "text": str(n)} for n in range(15000)]
 
 def schritt(x):
 	opt.zero_grad()
