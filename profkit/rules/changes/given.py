@@ -49,10 +49,11 @@ def _guarded(text: ProgramText, name: str, is_whole: bool) -> str:
 
 
 def _kind_of_given(text: ProgramText, name: libcst.Name) -> str:
-    """What a variable holds. One that the function makes itself is taken for a tensor: a finding says so. A parameter,
-    or one of ``**values``, is what the callers in the file pass for certain, or else a tensor or a number."""
+    """What a variable holds. One that the function makes itself is taken for a tensor: a finding says so. So is what a
+    module's ``forward`` gets. Another parameter, or one of ``**values``, is what the callers in the file pass for
+    certain, or else a tensor or a number."""
     function = scope_of(text, name)
-    if not isinstance(function, libcst.FunctionDef):
+    if not isinstance(function, libcst.FunctionDef) or function.name.value == "forward":
         return _TENSOR
     given = _parameter(function, name.value)
     if given is None:

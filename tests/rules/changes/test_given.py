@@ -71,6 +71,13 @@ def test_a_sum_of_what_may_be_numbers(given, line, calls, after):
     assert changed("retained-graph", before) == expect(before).replace(kept, after)
 
 
+def test_what_a_module_gets_is_a_tensor():
+    before = "class A(nn.Module):\n    def forward(self, x):\n        self.seen.append(x)  # here\n"
+    assert changed("retained-graph", before) == before.replace("(x)  #", "(x.detach())  #")
+    hook = before.replace("forward", "hook")
+    assert 'x.detach() if hasattr(x, "detach") else x' in changed("retained-graph", hook)
+
+
 def test_of_two_that_may_be_numbers_neither_is_guessed():
     with pytest.raises(Refused, match="is decided by who calls the function"):
         changed("retained-graph", meter("value, weight", "self.sum += value * weight", "pass"))

@@ -630,6 +630,32 @@ def test_a_loader_picks_whole_batches():
             changed("per-sample-fetch", text)
 
 
+def test_a_call_of_several_lines_keeps_its_form_and_its_comments():
+    before = """
+        import torch
+        data = TensorDataset(x, y)
+        loader = DataLoader(  # here
+            data,  # all of it
+            batch_size=8,
+            # it fits into memory
+            pin_memory=True,
+        )
+    """
+    assert changed("per-sample-fetch", before) == expect("""
+        import torch
+        data = TensorDataset(x, y)
+        loader = DataLoader(
+            # here
+            # all of it
+            # it fits into memory
+            data,
+            batch_size=None,
+            sampler=torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(data), 8, drop_last=False),
+            pin_memory=True,
+        )
+    """)
+
+
 SPLIT = "import torch\ndata = TensorDataset(x, y)\n{}\nl = DataLoader(train, 8, num_workers=2)  # here\n"
 
 
@@ -677,8 +703,8 @@ def loaders():
 def show(test):
     print(test)
 """
-    whole = "batch_size=None, sampler=torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(test), 4, "
-    assert whole in on_one_line(changed("per-sample-fetch", before))
+    whole = "sampler=torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(test), 4, drop_last=False),\n"
+    assert whole in changed("per-sample-fetch", before)
     for old, new in (
         ("    return T", "    if n > 9:\n        return x\n    return T"),
         ("    return T", "    yield T"),
