@@ -33,8 +33,8 @@ def per_sample_fetch(text: ProgramText, finding: Finding) -> bytes:
     data = f"{text.known_as('torch')}.utils.data"
     source = f"{data}.BatchSampler({data}.{way}({_counted(text, call)}), {size}, drop_last={last})"
     kept = [given for given in call.args[1:] if given.keyword is not None and given.keyword.value not in _OURS]
-    given = [_whole(call.args[0]), "batch_size=None", f"sampler={source}", *map(_whole, kept)]
-    return text.replaced(call, laid_out(text, call, text_of(call.func), given))
+    every = [_whole(call.args[0]), "batch_size=None", f"sampler={source}", *map(_whole, kept)]
+    return text.replaced(call, laid_out(text, call, text_of(call.func), every))
 
 
 def _whole(given: libcst.Arg) -> str:
