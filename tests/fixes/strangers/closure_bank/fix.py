@@ -21,7 +21,7 @@ def embed(x, w):
     return f.normalize(x @ w, dim=1)
 
 
-def collect(w, rounds=500):
+def collect(w, rounds=250):
     codes = []
     for _ in range(rounds):
         code = embed(T.randn(64, 32), w)
