@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +36,7 @@ _MOST_S = 300
 )
 @click.option("--all", "every", is_flag=True, help="Record again after what held, until nothing more is won.")
 @click.option("--unsafe", is_flag=True, help="Also try changes that may alter the numbers that are computed.")
-@click.option(
-    "--seed", type=int, metavar="N", help="Seed the random numbers of Python, NumPy and PyTorch at the start."
-)
+@click.option("--seed", type=int, metavar="N", help="Seed the random numbers of Python, NumPy and PyTorch.")
 @click.option("--stdin", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
               help="What the program reads from standard input; by default nothing.")  # fmt: skip
 @click.option("--link", multiple=True, type=click.Path(path_type=Path, exists=True), metavar="PATH",
@@ -126,6 +125,7 @@ def _settings(select: tuple[str, ...]) -> Settings:
 
 
 def _prove(stage: Stage, recording: Path | None, settings: Settings, options: dict[str, Any]) -> Fixes:
+    from profkit.cli._launching import choose_measure
     from profkit.core.telling import Teller
     from profkit.diagnosis.fixing.diagnosing import diagnose_copy
     from profkit.diagnosis.fixing.proving import Limits, prove_fixes
@@ -133,19 +133,18 @@ def _prove(stage: Stage, recording: Path | None, settings: Settings, options: di
     from profkit.diagnosis.pipeline import diagnose_path
 
     most_s = float(options["most_seconds"])
+    diagnose = partial(diagnose_copy, measured=options["unsafe"])
     with Teller("fix") as teller:
         teller.at("recording the program")
         if recording is None:
-            diagnosis: Diagnosis = diagnose_copy(stage, settings, {}, most_s)
+            diagnosis: Diagnosis = diagnose(stage, settings, {}, most_s)
         else:
-            diagnosis = diagnose_path(recording, settings=settings)
+            diagnosis = diagnose_path(recording, choose_measure(options["unsafe"]), settings)
         limits = Limits(most_s, options["unsafe"], options["small"])
         fixes = prove_fixes(stage, diagnosis, limits, teller.at)
         if not options["every"] or not fixes.held:
             return fixes
-        return prove_all(
-            stage, lambda changed: diagnose_copy(stage, settings, changed, most_s), fixes, limits, teller.at
-        )
+        return prove_all(stage, lambda changed: diagnose(stage, settings, changed, most_s), fixes, limits, teller.at)
 
 
 def _deliver(fixes: Fixes, write: bool, diff: Path | None) -> None:

@@ -78,11 +78,11 @@ def test_a_program_is_changed_measured_and_written(tmp_path):
     assert found.returncode == 1, found.stderr
     assert found.stdout.startswith("1. garbage-collection-in-step, train.py:14: held: faster, same results\n")
     assert "the same: exit status, 2 trained parameters (to the last bit), 25 numbers in" in found.stdout
-    assert (tmp_path / "train.py").read_bytes() == COLLECTING.replace("\t\tgc.collect()  # again\n", "").replace(
-        "\n", "\r\n"
-    ).encode()
+    after = COLLECTING.replace("\t\tgc.collect()  # again\n", "").replace("import gc\n", "")
+    assert (tmp_path / "train.py").read_bytes() == after.replace("\n", "\r\n").encode()
     patch = (tmp_path / "found.diff").read_bytes()
-    assert patch.startswith(b"--- a/train.py\n+++ b/train.py\n@@ -11,5 +11,4 @@\n")
+    assert patch.startswith(b"--- a/train.py\n+++ b/train.py\n@@ -1,4 +1,3 @@\n-import gc\r\n")
+    assert b"\n@@ -11,5 +10,4 @@\n" in patch
     assert b"\n-\t\tgc.collect()  # again\r\n" in patch
     assert sorted(path.name for path in tmp_path.iterdir()) == ["found.diff", "train.py"]
 

@@ -41,7 +41,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--labelled", action="store_true", help="the ordinary programs of tests/programs")
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME")
-    parser.add_argument("--pairs", type=int, default=3, help="runs of each version at the end")
+    parser.add_argument(
+        "--pairs",
+        type=int,
+        default=3,
+        help="runs of each version at the end, at least; up to ten while noise leaves a doubt",
+    )
     parser.add_argument("--most-seconds", type=float, default=300.0, help="for all runs of one change")
     parser.add_argument("--unsafe", action="store_true", help="also changes that may alter numbers")
     parser.add_argument("--json", type=Path, help="also write the rows there")

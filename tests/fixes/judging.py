@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profkit.core.errors import ProfkitError
 from profkit.diagnosis.fixing.diagnosing import diagnose_copy
 from profkit.diagnosis.fixing.patches import unified_diff
-from profkit.diagnosis.fixing.proving import ALTERED, HELD, REFUSED, Fixes, Gain, Limits, gain_of, prove_fixes
+from profkit.diagnosis.fixing.proving import (
+    ALTERED,
+    HELD,
+    MOST_PAIRS,
+    REFUSED,
+    Fixes,
+    Gain,
+    Limits,
+    gain_of,
+    prove_fixes,
+)
 from profkit.diagnosis.fixing.rounds import prove_all
 from profkit.diagnosis.fixing.trees import Tree
 from profkit.diagnosis.fixing.turns import Program, Run, Stage
@@ -21,6 +32,8 @@ from tests.fixes.cases import Case
 
 TIME, MEMORY, NODES = "time", "memory", "backward nodes"
 CLOSE = 0.1
+WIDE = 0.2
+"""Of an interval: a tenth to either side."""
 LEAST = 0.05
 """A known fix that wins less on this machine says nothing about how much of it was reached."""
 
@@ -82,7 +95,7 @@ def judge(case: Case, work: Path, pairs: int, most_s: float, unsafe: bool) -> Ro
 
 def _fix(stage: Stage, rule: str, limits: Limits) -> Fixes:
     def diagnose(changed: Mapping[Path, bytes]) -> Diagnosis:
-        found = diagnose_copy(stage, Settings(), changed, limits.most_s)
+        found = diagnose_copy(stage, Settings(), changed, limits.most_s, limits.unsafe)
         asked = [one for one in found.findings if one.rule == rule] if rule else notable(found.findings)
         return replace(found, findings=tuple(asked))
 
@@ -94,8 +107,8 @@ def _measured(row: Row, stage: Stage, case: Case, after: Mapping[Path, bytes], p
     """The row with what the program before, after, and with its known fix shows by turns."""
     known = replace(stage, program=replace(stage.program, target=case.fixed))
     runs: tuple[list[Run], list[Run], list[Run]] = ([], [], [])
-    is_same = is_known(case, after)
-    for _ in range(pairs):
+    is_same, end = is_known(case, after), time.monotonic() + most_s
+    while len(runs[0]) < pairs or not (is_told(*runs) or time.monotonic() > end or len(runs[0]) >= MOST_PAIRS):
         runs[0].append(stage.run({}, most_s))
         runs[1].append(known.run({}, most_s))
         same = runs[1] if is_same else None if after else runs[0]
@@ -103,8 +116,19 @@ def _measured(row: Row, stage: Stage, case: Case, after: Mapping[Path, bytes], p
     by_fix, possible, beside = gain_of(runs[0], runs[2]), gain_of(runs[0], runs[1]), gain_of(runs[1], runs[2])
     if case.is_of_memory:
         return with_memory(row, by_fix, possible)
-    over = (-beside.share.fraction, -beside.share.high, -beside.share.low)
-    return replace(row, won=by_fix.share.fraction, possible=possible.share.fraction, over=over)
+    return replace(row, won=by_fix.share.fraction, possible=possible.share.fraction, over=_over(beside))
+
+
+def is_told(before: Sequence[Run], known: Sequence[Run], after: Sequence[Run]) -> bool:
+    """Whether more turns would hardly move the row: the interval beside the known fix lies on one side of a tenth, and
+    what the known fix wins is known to a tenth."""
+    _, low, high = _over(gain_of(known, after))
+    possible = gain_of(before, known).share
+    return (high <= CLOSE or low > CLOSE) and possible.high - possible.low <= WIDE
+
+
+def _over(beside: Gain) -> tuple[float, float, float]:
+    return (-beside.share.fraction, -beside.share.high, -beside.share.low)
 
 
 def is_known(case: Case, after: Mapping[Path, bytes]) -> bool:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 from profkit.diagnosis.fixing.proving import HELD, NO_GAIN, REFUSED, UNDECIDED, Gain
+from profkit.diagnosis.fixing.turns import Run, Seen
 from profkit.diagnosis.verify import Share
 from tests.fixes.cases import MARK, labelled, programs, scenarios
-from tests.fixes.judging import MEMORY, NODES, Row, is_known, with_memory
+from tests.fixes.judging import MEMORY, NODES, Row, is_known, is_told, with_memory
 from tests.fixes.table import figures, reasons, render
 
 ROWS = (
@@ -52,6 +55,23 @@ def test_a_fault_of_memory_is_judged_by_memory_or_by_what_is_kept_alive():
     assert by_nodes.over == (8.0, 8.0, 8.0)
     assert not by_nodes.is_close
     assert with_memory(ROWS[0], gain(500, 500, (0, 0)), gain(500, 499, (0, 0))).possible is None  # nothing shows
+
+
+def lasting(*seconds: float) -> list[Run]:
+    return [Run(0, "", "", Seen(run_ns=int(one * 1e9)), {}, {}) for one in seconds]
+
+
+@pytest.mark.parametrize(
+    ("known", "after", "told"),
+    [
+        ((1.0, 1.0, 1.0), (1.0, 1.02, 0.99), True),
+        ((1.0, 1.0, 1.0), (1.0, 1.3, 0.9), False),  # within a tenth, or not
+        ((1.0, 1.0, 1.0), (1.5, 1.5, 1.4), True),  # not within a tenth for certain
+        ((0.8, 1.6, 1.0), (0.8, 1.6, 1.0), False),  # the same, but what the known fix wins is open
+    ],
+)
+def test_more_turns_are_taken_until_the_row_is_told(known, after, told):
+    assert is_told(lasting(2.0, 2.0, 2.0), lasting(*known), lasting(*after)) is told
 
 
 def test_near_the_known_fix_without_a_change_that_held_is_no_success():

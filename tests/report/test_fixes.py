@@ -38,6 +38,16 @@ def test_each_change_has_its_verdict_figures_and_comparison():
     )
 
 
+def test_what_all_win_together_is_wrapped_as_the_rest_is():
+    held = Trial(FINDING, HELD, "", GAIN, SAME)
+    text = render_fixes(Fixes(Path("/p"), (held, held), {}, {}, GAIN), "", "")
+    assert text.endswith(
+        "2 changes of 2 tried held; 2 findings in all.\n"
+        "Together: 12.3 ms before, 8.10 ms after, a step: 34 % shorter, 95 % interval\n"
+        "   30.0 to 38.2 %, 4 pairs of runs; peak memory 400 MB before, 300 MB after"
+    )
+
+
 def test_a_loss_is_told_as_one():
     slower = Gain(1.0, 1.1, Share(-0.1, -0.15, -0.05), 3, False)
     fixes = Fixes(Path("/p"), (Trial(FINDING, "no gain shown", "it is slower", slower, SAME),), {}, {})

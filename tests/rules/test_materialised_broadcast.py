@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -59,6 +60,30 @@ def test_two_repetitions_for_one_operator_save_both_of_its_reads():
     less = 2 * LARGE_BYTES - SMALL_BYTES - 4 * 16 * 32
     saved = 40 + 30 * less / (3 * LARGE_BYTES)
     assert predict_saving(facts, found.edit).fraction == pytest.approx(saved / 200, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("small", "times", "large", "walking_us"),
+    [
+        ([64, 1, 16], "[1, 64, 1]", [64, 64, 16], 0),  # rows of 16 are long
+        ([64, 1, 15], "[1, 64, 1]", [64, 64, 15], 4096 * 0.004),
+        ([64, 1, 3], "[1, 256, 1]", [64, 256, 3], 20),  # no longer than the repetition itself took
+        ([64, 4, 1], "[1, 1, 64]", [64, 4, 64], 0),  # one number for a row of 64
+        ([1, 4, 4, 4], "[256, 1, 1, 1]", [256, 4, 4, 4], 0),  # 64 in order
+    ],
+)
+def test_short_rows_are_walked_over_by_the_reader_as_they_were_by_the_repetition(small, times, large, walking_us):
+    facts = recording(repeat(10, small, times), binary(40, large, large))
+    (found,) = find(facts)
+    less = math.prod(large) - math.prod(small)
+    reader_us = max(30 * (1 - less / (3 * math.prod(large))), walking_us)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((50 - reader_us) / 200, abs=1e-3)
+    cheap = binary(40, large, large)
+    facts = recording(repeat(10, small, times), {**cheap, "dur": 1})
+    if walking_us:
+        (found,) = find(facts)
+        expected = max((21 - walking_us) / 200, 0)
+        assert predict_saving(facts, found.edit).fraction == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize(("at", "is_reported"), [(2, True), (35, False), (75, True)])

@@ -104,6 +104,28 @@ def test_64_picks_are_the_least(picks, reported):
     assert len(find(facts_about(*[request(picks)] * 4))) == reported
 
 
+def held_up(length: float, *places: int) -> list[list[Json]]:
+    """Requests in which so much time passes before one of the picks, in each before another one."""
+    parts = []
+    for place in places:
+        late = [{**one, "ts": one["ts"] + length * (one["ts"] >= 5 * place)} for one in request()[1:]]
+        parts.append([annotation(SINGLE, 0, 400 + length), *late])
+    return parts
+
+
+def test_a_wait_for_the_processor_is_no_work_of_the_request():
+    assert len(find(facts_about(*held_up(5000, 3, 20, 41, 60), length=10_000))) == 1
+    assert find(facts_about(*held_up(5000, 20, 20, 20, 20), length=10_000)) == []  # Python works there in each
+    assert find(facts_about(*held_up(5000, 3, 20), length=10_000)) == []  # two do not tell
+
+
+def test_requests_of_different_lengths_are_judged_by_themselves():
+    parts = [request(64), request(65), *held_up(5000, 3)]
+    assert len(find(facts_about(request(64), request(65), request(66), length=10_000))) == 1
+    assert find(facts_about(*held_up(5000, 3), request(63), length=10_000)) == []
+    assert len(find(facts_about(*parts, request(65), length=10_000))) == 1
+
+
 def made(picked: list[int], *others: Json, name: str = "aten::select") -> list[Json]:
     """A request of 600 µs for 64 samples, each from a pick out of a tensor of the shape ``picked``, after which come
     ``others``."""

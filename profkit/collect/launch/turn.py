@@ -3,8 +3,8 @@
 `profkit fix` runs a program before and after a change by turns in this way. The file ``--result`` then holds what the
 two are compared by: how long the run took from the import of torch on, when each optimizer's step ended, how long the
 main thread had waited for a busy processor until then, the peak memory, how many backward nodes are alive, whether
-random numbers came from a seed, and which files the program was loaded from. ``parameters.npz`` beside it holds the
-optimizers' parameters at their first step and at the end.
+random numbers came from a seed, where generators were made without one, and which files the program was loaded from.
+``parameters.npz`` beside it holds the optimizers' parameters at their first step and at the end.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 
 from profkit.collect.launch.main_module import split_command
 from profkit.collect.launch.unrecorded import run_unrecorded
+from profkit.collect.launch.unseeded import Entropy
 from profkit.collect.machine.page_faults import count_crowded_ns
 from profkit.collect.program.clocks import time
 
@@ -56,6 +57,7 @@ class Turn:
         self._optimizers: list[Any] = []
         self._starts: list[list[Any]] = []
         self._drawn_from: dict[str, str] = {}
+        self._entropy = Entropy(os.getcwd(), seed)
 
     def begin(self) -> None:
         """PyTorch was imported."""
@@ -66,6 +68,7 @@ class Turn:
         optimizer.register_optimizer_step_pre_hook(self._before_step)
         optimizer.register_optimizer_step_post_hook(self._after_step)
         self._drawn_from.update(_random_states())
+        self._entropy.watch()
         self._begun_ns, self._crowded_aside_ns = self._clocks()
 
     def _clocks(self) -> tuple[int, int]:
@@ -97,6 +100,7 @@ class Turn:
             "device_peak_bytes": device_peak_bytes(),
             "random_states": states,
             "drawn": sorted(name for name, state in states.items() if self._drawn_from.get(name) != state),
+            "unseeded": self._entropy.places,
             "files": sorted({file for module in [*sys.modules.values()] if (file := _file_of(module))}),
             "optimizers": len(self._optimizers),
         }

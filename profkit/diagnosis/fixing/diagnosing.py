@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from profkit.core.errors import UsageError
+from profkit.diagnosis.experiments import measure
 from profkit.diagnosis.fixing.proving import ProgramFailed
 from profkit.diagnosis.fixing.turns import Run, Seen, Stage
 from profkit.diagnosis.pipeline import diagnose_path
@@ -16,8 +17,11 @@ from profkit.findings.values import Diagnosis, Finding, Location
 from profkit.run.directory import find_trace, load_run
 
 
-def diagnose_copy(stage: Stage, settings: Settings, changed: Mapping[Path, bytes], most_s: float) -> Diagnosis:
-    """Record the program in a copy with these files changed, and diagnose it; places are in the original files. Raises
+def diagnose_copy(
+    stage: Stage, settings: Settings, changed: Mapping[Path, bytes], most_s: float, measured: bool = False
+) -> Diagnosis:
+    """Record the program in a copy with these files changed, and diagnose it; places are in the original files. What no
+    recording can price, such as another layout, is tried out if ``measured``: else it would be left out. Raises
     `ProgramFailed`, and `UsageError` if nothing was recorded."""
     directory = Path(tempfile.mkdtemp(prefix="recording-", dir=stage.folder))
     status, errors = stage.record(directory, changed, most_s)
@@ -26,7 +30,7 @@ def diagnose_copy(stage: Stage, settings: Settings, changed: Mapping[Path, bytes
     if find_trace(directory) is None:
         reasons = "; ".join(load_run(directory).notes) or "it ran no PyTorch operator"
         raise UsageError(f"{stage.program.target}: nothing was recorded: {reasons}")
-    return at_home(stage, diagnose_path(directory, settings=settings))
+    return at_home(stage, diagnose_path(directory, measure if measured else None, settings))
 
 
 def program_of(path: Path) -> tuple[tuple[str, ...], bool]:

@@ -53,7 +53,7 @@ def preview(finding: Finding, within: Path) -> Preview:
     try:
         after = changed_file(raw, finding)
     except AltersNumbers as change:
-        after, unsafe = change.after, str(change).removesuffix("; --unsafe tries it")
+        after, unsafe = change.after, change.reason
     except Refused as reason:
         return Preview(refusal=str(reason))
     patch = diff_of(name, raw, after).decode("utf-8", "replace")

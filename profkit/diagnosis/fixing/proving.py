@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, geometric_mean, median, stdev
@@ -37,7 +37,7 @@ _GROWN = 2
 does not grow with the steps stays where it is."""
 _STUDENT = (0.0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """Quantiles of Student's distribution for 95 %, by degrees of freedom."""
-_OF_THREADS = ("thread-oversubscription",)
+_OF_THREADS = frozenset(("thread-oversubscription",))
 """Rules whose change is to the number of threads: it shows in no program that has one."""
 _LAST_WORDS = 200
 """Characters of an error that are quoted."""
@@ -152,7 +152,7 @@ def prove_fixes(
             after = {**after, name: changed}
     together = known.together
     if len(trials) > len(known.trials) and sum(trial.is_kept for trial in trials) > 1:
-        together = prover.measure_all(after)
+        together = prover.measure_all(after, {trial.finding.rule for trial in trials if trial.is_kept})
     skipped = {rule: reason for rule, reason in diagnosis.skipped.items() if has_change(rule) and reason != UNCHOSEN}
     return Fixes(stage.tree.root, tuple(trials), before, after, together, skipped)
 
@@ -203,7 +203,7 @@ class _Prover:
         """Whether the change holds, or if it ``may_alter`` results, what it wins and what it alters."""
         runs: tuple[list[Run], list[Run]] = ([], [])
         try:
-            for pair in self._pairs(before, after, what, finding.rule):
+            for pair in self._pairs(before, after, what, {finding.rule}):
                 for side, run in zip(runs, pair, strict=True):
                     side.append(run)
                 if reason := self._failure(*pair, name):
@@ -217,11 +217,11 @@ class _Prover:
             return Trial(finding, UNDECIDED, f"{reason}; --most-seconds gives more, or give the program less to do")
         return _judge(finding, runs, compare_results(*runs), may_alter)
 
-    def measure_all(self, after: Mapping[Path, bytes]) -> Gain | None:
-        """What all changes that held win together."""
+    def measure_all(self, after: Mapping[Path, bytes], rules: Set[str]) -> Gain | None:
+        """What all changes that held win together; they are of these rules."""
         runs: tuple[list[Run], list[Run]] = ([], [])
         try:
-            for pair in self._pairs({}, after, "all that held, together"):
+            for pair in self._pairs({}, after, "all that held, together", rules):
                 for side, run in zip(runs, pair, strict=True):
                     side.append(run)
                 if _is_enough(runs):
@@ -231,7 +231,7 @@ class _Prover:
         return gain_of(*runs)
 
     def _pairs(
-        self, before: Mapping[Path, bytes], after: Mapping[Path, bytes], what: str, rule: str = ""
+        self, before: Mapping[Path, bytes], after: Mapping[Path, bytes], what: str, rules: Set[str]
     ) -> Iterator[tuple[Run, Run]]:
         """Runs of both, which take turns at being first, until the time is up. While others keep the processors busy,
         PyTorch gets one thread, if that shows how long a run waited for them."""
@@ -242,7 +242,7 @@ class _Prover:
             order = (before, after) if number % 2 == 0 else (after, before)
             try:
                 pair = _run_each(stage, order, end)
-                if number == 0 and rule not in _OF_THREADS and any(run.is_crowded for run in pair):
+                if number == 0 and not rules & _OF_THREADS and any(run.is_crowded for run in pair):
                     single = replace(stage, one_thread=True)
                     again = _run_each(single, order, end)
                     pair, stage = (again, single) if all(run.is_alone for run in again) else (pair, stage)

@@ -70,14 +70,20 @@ def compare_results(before: Sequence[Run], after: Sequence[Run]) -> Comparison:
 
 
 def _compare_parts(before: Sequence[Run], after: Sequence[Run]) -> Iterator[Comparison]:
-    yield _compare_parameters(before, after)
     yield _compare_seeds(before)
+    yield _compare_parameters(before, after)
     yield _compare_texts([run.output for run in before], [run.output for run in after], "standard output")
     yield from _compare_files([run.written for run in before], [run.written for run in after])
 
 
 def _compare_seeds(before: Sequence[Run]) -> Comparison:
     """Random numbers that no seed fixes make any two runs incomparable."""
+    if places := [place for place in before[0].seen.unseeded if all(place in run.seen.unseeded for run in before)]:
+        others = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        return Comparison(
+            unknown=f"the random numbers made at {places[0]}{others} have no seed, and differ from run to run: "
+            "set one, or give --seed 0"
+        )
     drawn = [name for name in before[0].seen.drawn if all(name in run.seen.drawn for run in before)]
     free = [name for name in drawn if len({run.seen.random_states.get(name) for run in before}) > 1]
     if not free:

@@ -65,6 +65,8 @@ class Seen(msgspec.Struct, frozen=True):
     device_peak_bytes: int = 0
     random_states: dict[str, str] = {}
     drawn: tuple[str, ...] = ()
+    unseeded: tuple[str, ...] = ()
+    """Lines of the program that made a generator without a seed."""
     files: tuple[str, ...] = ()
     optimizers: int = 0
 

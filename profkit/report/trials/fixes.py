@@ -27,8 +27,8 @@ def render_fixes(fixes: Fixes, patch: str, end: str) -> str:
     tried = sum(trial.verdict != REFUSED for trial in fixes.trials)
     held = f"{format_count(len(fixes.held), 'change')} of {tried} tried held" if tried else "No change was tried"
     found = f"; {format_count(len(fixes.trials), 'finding')} in all." if fixes.trials else ": nothing was found."
-    together = f"\nTogether: {_gain(fixes.together)}" if fixes.together else ""
-    summary = "\n".join(part for part in (f"{held}{found}{together}", _wrapped(_untried(fixes.trials))) if part)
+    together = _wrapped(f"Together: {_gain(fixes.together)}") if fixes.together else ""
+    summary = "\n".join(part for part in (f"{held}{found}", together, _wrapped(_untried(fixes.trials))) if part)
     return "\n\n".join(part.rstrip("\n") for part in (*blocks, "\n".join(not_looked), summary, patch, end) if part)
 
 

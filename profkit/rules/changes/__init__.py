@@ -37,9 +37,11 @@ NOT_RULES = (
     "drawing",
     "early_reads",
     "einsums",
+    "given",
     "growing_rows",
     "keeping",
     "kinds",
+    "layout",
     "models",
     "parts",
     "passing",
@@ -48,6 +50,7 @@ NOT_RULES = (
     "scopes",
     "sending",
     "sharing",
+    "unused_imports",
 )
 """Files here that the changes share."""
 
@@ -73,17 +76,31 @@ def changed_file(raw: bytes, finding: Finding) -> bytes:
 
 
 def _changed(raw: bytes, change: Callable[[ProgramText, Finding], bytes], finding: Finding) -> bytes:
-    from profkit.rules.changes.base import parse_quietly, program_text
-
     try:
-        after = change(program_text(raw), finding)
-        parse_quietly(after)
+        return _made(raw, change, finding)
     except Refused:
         raise
     except RecursionError:
         raise Refused("the file is nested too deeply") from None
     except Exception as error:  # one change that fails must not cost the user the others
         raise Refused(f"the change {describe_failure(error)}") from error
+
+
+def _made(raw: bytes, change: Callable[[ProgramText, Finding], bytes], finding: Finding) -> bytes:
+    """What the change makes, as Python that its author would leave behind."""
+    from profkit.rules.changes.base import parse_quietly, program_text
+    from profkit.rules.changes.unused_imports import without_unused_imports
+
+    text, altering = program_text(raw), None
+    try:
+        after = change(text, finding)
+    except AltersNumbers as found:
+        after, altering = found.after, found
+    parse_quietly(after)
+    after = without_unused_imports(text, after)
+    parse_quietly(after)
+    if altering is not None:
+        raise altering.with_text(after)
     return after
 
 

@@ -83,6 +83,11 @@ class ProgramText:
         first: int = self._ranges[node].start.line
         return first
 
+    def column_of(self, node: libcst.CSTNode) -> int:
+        """How many characters stand before it on its line."""
+        first: int = self._ranges[node].start.column
+        return first
+
     def nodes(self, kind: type[_Node]) -> list[_Node]:
         """All nodes of a kind, in the order of the text."""
         return [node for node in self._ranges if isinstance(node, kind)]

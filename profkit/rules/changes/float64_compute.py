@@ -22,6 +22,9 @@ from profkit.rules.changes.sharing import root_of
 
 _FROM_NUMPY = ("from_numpy", "as_tensor", "tensor")
 _WIDE = frozenset(("torch.float64", "torch.double", '"float64"', '"double"'))
+_NAMES = "cos exp linspace log mean normal rand randn random sin sqrt standard_normal std tanh uniform"
+_FRACTIONAL = frozenset(_NAMES.split())
+"""Functions of NumPy that never give whole numbers."""
 _ASKED = "the program asks for float64 itself"
 
 
@@ -56,7 +59,8 @@ def _entering(text: ProgramText, finding: Finding) -> dict[libcst.CSTNode, Edit]
     found = _with_operands(text, [call for call in calls if _is_as_it_comes(text, call)])
     for call in found:
         refuse_hidden_arguments(call)
-        if sum(text.line_of(call) == text.line_of(other) for other in found) > 1:
+        beside = [other for other in found if text.line_of(call) == text.line_of(other)]
+        if len(beside) > 1 and not all(_is_fractional(text, other.args[0].value) for other in beside if other.args):
             raise Refused("several tensors are made on that line, which does not say which of them hold doubles")
         root = root_of(call.args[0].value) if call.args else None
         if root is not None and mutated(text, scope_of(text, call), {root}):
@@ -100,6 +104,19 @@ def _made_of_numpy(text: ProgramText, value: libcst.BaseExpression) -> libcst.Ca
         is_plain = isinstance(made, libcst.Call) and called_name(made) in _FROM_NUMPY
         return made if is_plain and isinstance(made, libcst.Call) and _is_as_it_comes(text, made) else None
     return None
+
+
+def _is_fractional(text: ProgramText, value: libcst.BaseExpression, known: frozenset[str] = frozenset()) -> bool:
+    """Whether an array of NumPy's holds no whole numbers, as the text shows: labels would no longer be any."""
+    if isinstance(value, libcst.Name) and value.value not in known:
+        with suppress(Refused):
+            return _is_fractional(text, assigned_value(text, value.value, value), known | {value.value})
+    if isinstance(value, libcst.Subscript):
+        return _is_fractional(text, value.value, known)
+    if isinstance(value, libcst.BinaryOperation):
+        sides = value.left, value.right
+        return isinstance(value.operator, libcst.Divide) or any(_is_fractional(text, one, known) for one in sides)
+    return isinstance(value, libcst.Float) or (isinstance(value, libcst.Call) and called_name(value) in _FRACTIONAL)
 
 
 def _as_float(call: libcst.Call) -> libcst.Call:

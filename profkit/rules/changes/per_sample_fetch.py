@@ -8,6 +8,7 @@ import libcst
 
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Argument, ProgramText, called_name, refuse_hidden_arguments, text_of
+from profkit.rules.changes.layout import laid_out
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import assigned_value, is_set, scope_of, variables_in
 
@@ -32,10 +33,14 @@ def per_sample_fetch(text: ProgramText, finding: Finding) -> bytes:
     data = f"{text.known_as('torch')}.utils.data"
     source = f"{data}.BatchSampler({data}.{way}({_counted(text, call)}), {size}, drop_last={last})"
     kept = [given for given in call.args[1:] if given.keyword is not None and given.keyword.value not in _OURS]
-    new = [_named("batch_size", "None"), _named("sampler", source)]
-    first = call.args[0].with_changes(comma=libcst.MaybeSentinel.DEFAULT)
-    plain = [one.with_changes(comma=libcst.MaybeSentinel.DEFAULT) for one in kept]
-    return text.replaced(call, call.with_changes(args=[first, *new, *plain]))
+    every = [_whole(call.args[0]), "batch_size=None", f"sampler={source}", *map(_whole, kept)]
+    return text.replaced(call, laid_out(text, call, text_of(call.func), every))
+
+
+def _whole(given: libcst.Arg) -> str:
+    """An argument with its name, without what separates it from others."""
+    value = text_of(given.value)
+    return f"{given.keyword.value}={value}" if given.keyword is not None else value
 
 
 def _source(call: libcst.Call, name: str, position: int | None, default: str) -> str:
@@ -94,8 +99,3 @@ def _value_of(text: ProgramText, data: libcst.Name) -> libcst.BaseExpression | N
 
 def _is_called(value: libcst.BaseExpression | None, name: str) -> bool:
     return isinstance(value, libcst.Call) and called_name(value) == name
-
-
-def _named(name: str, source: str) -> libcst.Arg:
-    equal = libcst.AssignEqual(libcst.SimpleWhitespace(""), libcst.SimpleWhitespace(""))
-    return libcst.Arg(libcst.parse_expression(source), keyword=libcst.Name(name), equal=equal)

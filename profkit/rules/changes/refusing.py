@@ -12,4 +12,8 @@ class AltersNumbers(Refused):
 
     def __init__(self, reason: str, after: bytes) -> None:
         super().__init__(f"{reason}; --unsafe tries it")
-        self.after = after
+        self.reason, self.after = reason, after
+
+    def with_text(self, after: bytes) -> AltersNumbers:
+        """The same of another text."""
+        return AltersNumbers(self.reason, after)

@@ -7,6 +7,7 @@ from libcst import matchers
 
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Argument, Edit, ProgramText, called_name, detached, text_of, without_argument
+from profkit.rules.changes.given import detached_if_tensor
 from profkit.rules.changes.keeping import kept_value
 from profkit.rules.changes.refusing import AltersNumbers, Refused
 from profkit.rules.changes.scopes import Loop, assigned_value, loops_around, names_in, scope_of, variables_in
@@ -22,7 +23,8 @@ def retained_graph(text: ProgramText, finding: Finding) -> bytes:
     except Refused:
         _cut_off(text, statement)
         raise
-    return text.replaced(value, detached(value))
+    edits = detached_if_tensor(text, value)
+    return text.edited(edits) if edits else text.replaced(value, detached(value))
 
 
 def _cut_off(text: ProgramText, statement: libcst.SimpleStatementLine) -> None:

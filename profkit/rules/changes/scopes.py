@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import libcst
 from libcst import matchers
@@ -157,10 +158,10 @@ def called_in(value: libcst.CSTNode) -> set[str]:
     return {called_name(call) for call in calls if isinstance(call, libcst.Call)}
 
 
-def fresh_name(text: ProgramText, name: str) -> str:
-    """A name like this that the file does not use yet."""
+def fresh_name(text: ProgramText, *names: str) -> str:
+    """The first of these names that the file does not use yet, or one like the first."""
     taken = names_in(text.module)
-    return next(one for one in _variants(name) if one not in taken)
+    return next(one for one in chain(names, _variants(names[0])) if one not in taken)
 
 
 def with_statements(

@@ -6,6 +6,7 @@ the values. Nothing else may read what they compute on the way.
 
 from __future__ import annotations
 
+import re
 from itertools import takewhile
 
 import libcst
@@ -14,14 +15,18 @@ from msgspec import Struct
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Argument, Edit, ProgramText, called_name, text_of
 from profkit.rules.changes.einsums import TURNED, is_number, read_scores, read_values
+from profkit.rules.changes.layout import laid_out
 from profkit.rules.changes.refusing import AltersNumbers, Refused
 from profkit.rules.changes.scopes import Statement, block_of, lies_in, names_in, scope_of, uses
 
 _PRODUCTS = ("matmul", "bmm")
 _LAST_TWO = ({"-2", "-1"}, {"2", "3"}, {"1", "2"})
 """Dimensions that are the last two, of tensors with three or four."""
-_VERY_NEGATIVE = -1e4
-"""What is added before a softmax to leave a score out."""
+_VERY_NEGATIVE = -1e9
+"""From here on a float32 swallows the score that it is added to. So adding it is as good as filling it in, also in a
+row of which nothing is left: its weights are then all alike."""
+_DOUBLES = frozenset(("double", "float64"))
+_LOWEST = re.compile(r"torch\.finfo\([\w.]+\)\.min")
 _INFINITE = ('float("-inf")', "float('-inf')", "-torch.inf", "-math.inf", "-np.inf", "-float('inf')", '-float("inf")')
 
 
@@ -186,8 +191,8 @@ def _read_line(text: ProgramText, lines: list[_Line], at: int, written: _Written
         assert found is not None
         return found
     last = lines[at - 1].name
-    more = _masked(line, last, written) if line.given else _scaled_further(line, last, written)
-    more = more or (_masked(line, last, written) or _weighed(line, last, written) if not line.given else None)
+    more = _masked(text, line, last, written) if line.given else _scaled_further(line, last, written)
+    more = more or (_masked(text, line, last, written) or _weighed(line, last, written) if not line.given else None)
     if more is None:
         raise Refused(f"line {text.line_of(line.statement)} is not a step of plain attention")
     return more
@@ -201,7 +206,7 @@ def _scaled_further(line: _Line, last: str, written: _Written) -> _Written | Non
     return None if written.is_soft or written.scale or written.mask else _scaled(written, value)
 
 
-def _masked(line: _Line, last: str, written: _Written) -> _Written | None:
+def _masked(text: ProgramText, line: _Line, last: str, written: _Written) -> _Written | None:
     """``scores + mask`` or ``scores.masked_fill(mask, value)``, of the mask that must be given, if one must."""
     value, mask = line.value, ""
     if written.is_soft or written.mask:
@@ -209,7 +214,7 @@ def _masked(line: _Line, last: str, written: _Written) -> _Written | None:
     if isinstance(value, libcst.BinaryOperation) and isinstance(value.operator, libcst.Add):
         mask = text_of(value.right) if text_of(value.left) == last else ""
     if isinstance(value, libcst.Call) and called_name(value) == "masked_fill" and _is_of(value, last):
-        mask = _kept_by(value)
+        mask = _mask_of(text, value, written.query)
     if not mask:
         return None
     return _with(written, mask=f"None if {line.given} is None else {mask}" if line.given else mask)
@@ -235,15 +240,35 @@ def _is_of(call: libcst.Call, name: str) -> bool:
     return isinstance(call.func, libcst.Attribute) and text_of(call.func.value) == name and len(call.args) == 2
 
 
-def _kept_by(call: libcst.Call) -> str:
-    """The mask of what takes part, of ``scores.masked_fill(mask, value)``, which names what does not."""
+def _mask_of(text: ProgramText, call: libcst.Call, query: str) -> str:
+    """The mask of ``scores.masked_fill(out, value)``: what takes part, or what is added to the scores.
+
+    Where nothing takes part, ``-1e9`` leaves weights that are all alike. A mask of what takes part would leave none.
+    """
     out, value = call.args[0].value, text_of(call.args[1].value)
-    try:
-        is_low = value in _INFINITE or float(value) <= _VERY_NEGATIVE
-    except ValueError:
-        is_low = False
-    if not is_low:
+    if value in _INFINITE:
+        return _kept_by(out)
+    if not _is_very_negative(value):
         raise Refused(f"the mask fills in `{value}`, which may not leave the scores out")
+    if _DOUBLES & names_in(text.module):
+        raise Refused("a float64 does not swallow the scores that the mask is added to")
+    query = query.removesuffix(TURNED)
+    if not query.replace(".", "").isidentifier():
+        raise Refused("the mask has to be of the queries' type: give them a name first")
+    return f"{text.known_as('torch')}.where({text_of(out)}, {value}, 0.0).to({query}.dtype)"
+
+
+def _is_very_negative(value: str) -> bool:
+    if _LOWEST.fullmatch(value):
+        return True
+    try:
+        return float(value) <= _VERY_NEGATIVE
+    except ValueError:
+        return False
+
+
+def _kept_by(out: libcst.BaseExpression) -> str:
+    """What takes part, of a mask of what does not."""
     if isinstance(out, libcst.Comparison) and len(out.comparisons) == 1:
         right = out.comparisons[0]
         if isinstance(right.operator, libcst.Equal) and text_of(right.comparator) in ("0", "False"):
@@ -335,8 +360,8 @@ def _with_call(text: ProgramText, lines: list[_Line], used: int, written: _Writt
     given += [f"attn_mask={written.mask}"] if written.mask else []
     given += [f"dropout_p={written.dropout}"] if written.dropout else []
     given += [] if _is_usual(written) else [f"scale={written.scale or '1.0'}"]
-    source = f"{functional}.scaled_dot_product_attention({', '.join(given)})"
-    call = libcst.parse_expression(_turned(source, weighted.is_turned))
+    turned = TURNED if weighted.is_turned else ""
+    call = laid_out(text, weighted.product, f"{functional}.scaled_dot_product_attention", given, turned)
     above = [row for line in lines[1 : used + 1] for row in line.statement.leading_lines if row.comment is not None]
     above = [*lines[0].statement.leading_lines, *above]  # comments stay
     edits: dict[libcst.CSTNode, Edit] = {line.statement: lambda _: libcst.RemoveFromParent() for line in lines[:used]}

@@ -80,7 +80,8 @@ class _Sequence(Struct, frozen=True):
 
 
 class _Rows(Struct, frozen=True):
-    """What is made of each state alone: ``layer`` takes all at once in place of ``joined``, the list's only reader."""
+    """What is made of each state alone: ``layer`` takes all at once in place of ``joined``, the list's only reader. It
+    is empty where the states themselves are listed."""
 
     begun: libcst.SimpleStatementLine
     layer: str
@@ -306,7 +307,7 @@ def _as_layer(text: ProgramText, call: libcst.Call, axis: int) -> libcst.Call:
 def _without_calls(
     text: ProgramText, loop: libcst.For, found: _Round, sequence: _Sequence
 ) -> dict[libcst.CSTNode, Edit]:
-    all_states, state = fresh_name(text, "states"), found.states[0]
+    all_states, state = fresh_name(text, "states", "outputs", "all_states"), found.states[0]
     begun = ", ".join(f"{name}[None]" for name in found.states)
     called = f"{text_of(found.call.func)}({sequence.source}, {f'({begun})' if len(found.states) > 1 else begun})"
     is_last_read = any(_is_read_outside(text, loop, name) for name in found.states[1:])
@@ -318,7 +319,7 @@ def _without_calls(
     alone = _rows_of(text, loop, found, sequence)
     if alone is not None:
         refuse_later_reads(text, loop, {sequence.index, sequence.item})
-        made = libcst.parse_expression(f"{alone.layer}({all_states})")
+        made = libcst.parse_expression(f"{alone.layer}({all_states})" if alone.layer else all_states)
         return {
             loop: lambda one: _in_place_of(text, one, tuple(before)),
             alone.begun: lambda _: libcst.RemoveFromParent(),
@@ -348,7 +349,8 @@ def _without_calls(
 
 
 def _rows_of(text: ProgramText, loop: libcst.For, found: _Round, sequence: _Sequence) -> _Rows | None:
-    """If all that is left in the loop is ``outputs.append(head(h))``, whose list goes into ``torch.stack`` alone."""
+    """If all that is left in the loop is ``outputs.append(h)`` or ``outputs.append(head(h))``, and the list goes into
+    ``torch.stack`` alone."""
     lines = [*loop.body.body]
     part = lines[-1].body[0] if isinstance(lines[-1], libcst.SimpleStatementLine) else None
     call = part.value if isinstance(part, libcst.Expr) else None
@@ -356,14 +358,15 @@ def _rows_of(text: ProgramText, loop: libcst.For, found: _Round, sequence: _Sequ
         return None
     kept = call.func.value if isinstance(call.func, libcst.Attribute) else None
     given = call.args[0].value if len(call.args) == 1 else None
-    if not isinstance(kept, libcst.Name) or not isinstance(given, libcst.Call):
+    state = found.states[0]
+    if not isinstance(kept, libcst.Name) or given is None or _is_read_outside(text, loop, state):
         return None
-    state, layer = found.states[0], text_of(given.func)
-    if [text_of(one.value) for one in given.args] != [state] or _is_read_outside(text, loop, state):
+    layer = text_of(given.func) if isinstance(given, libcst.Call) else ""
+    if text_of(given) not in (state, f"{layer}({state})"):
         return None
     begun, joined = _list_of(text, loop, kept)
     is_row = joined is not None and _axis_of(joined) == str(sequence.axis)
-    if begun is None or joined is None or not is_row or not _is_linear(text, layer, loop):
+    if begun is None or joined is None or not is_row or not (layer == "" or _is_linear(text, layer, loop)):
         return None
     return _Rows(begun, layer, joined)
 

@@ -301,6 +301,15 @@ def test_while_others_keep_the_processors_busy_one_thread_tells_their_share(
     assert (trial.verdict, trial.gain.one_thread) == (verdict, one_thread)
 
 
+def test_all_changes_together_keep_the_threads_if_one_of_them_is_to_threads(tmp_path):
+    for rules, one_thread in (({"retained-graph"}, True), ({"retained-graph", "thread-oversubscription"}, False)):
+        waits = (1.0, *WAITS, *WAITS)
+        RUNS["runs"] = [crowded(2.0, wait) for wait in waits], [crowded(1.8, wait) for wait in reversed(waits)]
+        stage = Threaded(Tree(tmp_path, tmp_path), Program("train.py"), Path("runs"))
+        gain = _Prover(stage, Limits(1000.0), lambda _: None).measure_all({Path("train.py"): AFTER}, rules)
+        assert gain.one_thread is one_thread
+
+
 def test_runs_that_nobody_disturbs_keep_their_threads(tmp_path):
     (tmp_path / "train.py").write_bytes(BEFORE)
     RUNS["runs"] = crowded(2.0, 0.1, 1.0), crowded(1.0, 0.1, 1.0)

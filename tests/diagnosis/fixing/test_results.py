@@ -92,6 +92,19 @@ def test_random_numbers_without_a_seed_say_nothing():
     assert compare_results([drawing("a"), drawing("a")], [drawing("c")]).is_same
 
 
+def test_a_generator_without_a_seed_makes_runs_incomparable():
+    def made(*places: str) -> Run:
+        return run("mean 0.0", unseeded=places)
+
+    found = compare_results([made("data.py:3", "data.py:9")] * 2, [made()])
+    assert found.unknown == (
+        "the random numbers made at data.py:3 and 1 more have no seed, and differ from run to run: "
+        "set one, or give --seed 0"
+    )
+    assert "made at data.py:3 have no seed" in compare_results([made("data.py:3")] * 2, [made()]).unknown
+    assert compare_results([made("data.py:3"), made()], [made()]).is_same  # in one of the runs alone
+
+
 def test_files_are_compared_by_their_bytes_or_as_text():
     before = [run(written={"a.txt": "0.5000 m", "b.bin": None})] * 2
     assert compare_results(before, before).compared == ("a.txt (byte for byte)", "b.bin (byte for byte)")

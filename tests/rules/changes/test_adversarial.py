@@ -148,6 +148,17 @@ def test_a_cast_whose_result_is_read_stays():
         changed("dtype-round-trip", text + "print(y.sum())\n", message=trip)
 
 
+def test_two_tensors_of_one_line_are_cast_if_neither_can_hold_whole_numbers():
+    def text(b: str, a: str = "r.normal(size=8)") -> str:
+        return f"a = {a}\nb = {b}\nx, y = torch.from_numpy(a), torch.from_numpy(b)  # here\n"
+
+    for b in ("np.sin(a)", "a[:, 0] + 1", "c / 2", "0.5 * c", "r.standard_normal(3)"):
+        after = changed("float64-compute", text(b))
+        assert "torch.from_numpy(a).float(), torch.from_numpy(b).float()" in after
+    for b in ("r.integers(8)", "c", "b + 1", "a.astype(int)", "c // 2", "np.argmax(a)"):
+        refused("float64-compute", text(b), "several tensors are made")
+
+
 def test_an_array_that_the_tensor_shares_stays_shared():
     refused("float64-compute", "x = torch.from_numpy(a)  # here\na[:] = 1\n", "`a` is changed in place")
     refused("float64-compute", "x, y = torch.tensor(a), torch.tensor(b)  # here\n", "several tensors are made")

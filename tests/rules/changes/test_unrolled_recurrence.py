@@ -131,6 +131,23 @@ def test_a_layer_of_each_state_alone_takes_all_states(result):
         assert torch.allclose(one, other, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("result", "is_gone"),
+    [
+        ("torch.stack(found, dim=1), c", True),
+        ("torch.stack(found, dim=1), h", False),  # the last state is read too
+        ("torch.stack(found), c", False),  # time comes first
+        ("torch.stack([*found], dim=1), c", False),
+    ],
+)
+def test_a_list_of_the_states_alone_is_what_the_layer_gives(result, is_gone):
+    before = ROWS.format(head=LINEAR, result=result).replace("self.head(h)", "h")
+    after = changed(RULE, before)
+    assert ("for " not in after and "found" not in after) is is_gone
+    for one, other in zip(run(before)[:2], run(after)[:2], strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
 def test_a_cell_and_a_layer_may_be_made_side_by_side_and_placed_there():
     before = ROWS.format(head=LINEAR, result="torch.stack(found, dim=1), c").replace(
         "self.cell = nn.LSTMCell(3, 5)\n        self.head = nn.Linear(5, 2)",

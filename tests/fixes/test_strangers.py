@@ -1,0 +1,71 @@
+"""Programs in strangers' styles: what is offered for their fault, as their authors read it. `python -m tests.fixes
+tests/fixes/strangers` runs them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from profkit.findings.values import Finding, Kind, Location, Severity
+from profkit.rules.changes import changed_file
+from tests.fixes.cases import MARK, programs
+
+FOLDER = Path(__file__).parent / "strangers"
+_MARKED = re.compile(r"# expect: (\S+)")
+_SAID = {
+    "unused-gradients": "Name what this loss trains",
+    "redundant-recomputation": "Compute it once, before the loop",
+}
+"""How the finding's advice begins, where the change depends on it."""
+OWN_WORDS = {
+    "cell_loop": "outputs, _ = self.cell(x, h[None])\n        return self.out(outputs)\n",
+    "closure_bank": "codes_parts.append(code)\n    codes = T.cat(codes_parts)\n    return codes\n",
+    "masked_encoder": "attn_mask=torch.where(padding[:, None, None, :], -1e9, 0.0).to(query_layer.dtype),\n",
+    "profile_distances": "x.unsqueeze(1).expand(-1, centres.shape[0], -1)\n",
+}
+"""Where the change differs from the fix that was written by hand: what it says."""
+SILENT = {"point_distances"}
+"""Programs that look alike, in which nothing is to be won."""
+
+
+def faulty(folder: Path) -> list[Path]:
+    return [file for file in sorted(folder.rglob("*.py")) if not file.relative_to(folder).parts[0].startswith("fix")]
+
+
+def marked(folder: Path) -> tuple[Path, int, str]:
+    """The file of the fault, its line and its rule."""
+    for file in faulty(folder):
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            if found := _MARKED.search(line):
+                return file, number, found[1]
+    raise AssertionError(f"{folder.name} marks no line")
+
+
+NAMES = sorted(one.name for one in programs(FOLDER))
+
+
+def test_there_are_at_least_a_dozen_and_each_has_a_fix():
+    assert len(NAMES) - len(SILENT) >= 12
+    assert NAMES == sorted(one.name for one in FOLDER.iterdir() if one.is_dir())
+    for name in SILENT:
+        assert not any("# expect" in file.read_text(encoding="utf-8") for file in faulty(FOLDER / name))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in SILENT])
+def test_the_change_is_what_the_author_would_write(name):
+    file, line, rule = marked(FOLDER / name)
+    raw = file.read_bytes()
+    one = Finding(rule, Kind.FAULT, Severity.HIGH, "", 1, 0.9, _SAID.get(rule, ""), Location(str(file), line, "main"))
+    after = changed_file(raw, one)
+    assert after.count(b"\r\n") in (0, after.count(b"\n"))
+    text = MARK.sub("", after.decode("utf-8").replace("\r\n", "\n"))
+    if name in OWN_WORDS:
+        assert OWN_WORDS[name] in text
+        ast.parse(text)
+        return
+    parts = file.relative_to(FOLDER / name).parts
+    fixed = (FOLDER / name).joinpath(parts[0].replace("fault", "fix"), *parts[1:])
+    assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(fixed.read_text(encoding="utf-8")))
