@@ -12,7 +12,7 @@ from profkit.rules.changes.base import Argument, ProgramText, called_name, text_
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import assigned_value, block_of, loops_around
 
-_NAMED = "Name what this loss trains"
+_NAMED = "Name what this loss is differentiated by"
 """How the rule's fix begins where an optimizer holds the parameters whose gradients are not used."""
 
 
@@ -24,7 +24,10 @@ def unused_gradients(text: ProgramText, finding: Finding) -> bytes:
     call = text.call_at(finding.location.line, "backward")
     if Argument("inputs").find(call) is not None:
         raise Refused("the pass says `inputs=` already")
-    parameters = [_parameters(text, optimizer, statement) for optimizer in _stepping(text, statement)]
+    stepping = _stepping(text, statement)
+    if not stepping:
+        raise Refused("no optimizer steps with what this pass computes: its gradients may be read otherwise")
+    parameters = [_parameters(text, optimizer, statement) for optimizer in stepping]
     inputs = f"list({parameters[0]})" if len(parameters) == 1 else f"[{', '.join(f'*{one}' for one in parameters)}]"
     return text.replaced(call, with_new_argument(call, "inputs", inputs))
 

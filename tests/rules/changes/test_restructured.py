@@ -10,7 +10,7 @@ import pytest
 from profkit.findings.values import Finding, Kind, Location, Severity
 from profkit.rules.changes import AltersNumbers, Refused, changed_file
 
-HELD = "Name what this loss trains: `loss.backward(inputs=list(model.parameters()))`"
+HELD = "Name what this loss is differentiated by: `loss.backward(inputs=list(model.parameters()))`"
 TWICE = "Leave the program's own averaging out, with the division by the number of processes."
 TRIP = "12 tensors are cast from float32 to float64 and straight back, which moves 3 MB."
 
@@ -543,6 +543,7 @@ def test_a_backward_pass_is_told_what_it_trains():
         (before, "Call `requires_grad_(False)`", "no optimizer holds them"),
         (before.replace("g.parameters()", "p"), HELD, "not made of the parameters of one module"),
         (before.replace("a.step()", "pass"), HELD, "no optimizer steps behind it"),
+        (before.replace("clip()", "a.zero_grad()"), HELD, "no optimizer steps with what this pass computes"),
     ):
         with pytest.raises(Refused, match=reason):
             changed("unused-gradients", text, fix=fix)
