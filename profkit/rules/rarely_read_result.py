@@ -5,6 +5,7 @@ A line of the recorded steps that calls something, whose result the source reads
 condition asks for every n-th step, or it is another one that did not hold in the step whose lines were marked, such as
 `if loss < best`. The text proves that the names are used nowhere else, that the call leaves nothing behind, and, unless
 the condition asks for every n-th step, that nothing happens between the two. Evaluations are `repeated-evaluation`.
+A step that updates nothing and is nearly all that line is a benchmark's: the line is what the program is for.
 
 Why is this bad?
 A copy of all weights, a table of errors or a text takes as long in the steps that drop it as in the one that uses it.

@@ -152,7 +152,8 @@ def test_a_failure_shows_the_line_and_the_fix(tests: Outcome) -> None:
     output = tests.failures["test_fault"]
     source = (tests.directory / "test_it.py").read_text().splitlines()
     line = source.index("        total = total + VALUES[i]  # the fault") + 1
-    assert output.startswith("profkit: 1 finding that this test forbids\nhigh tensor-element-loop: ")
+    # Each element is also read again in each step, which is worth about a tenth of it: high on some runs.
+    assert re.match(r"profkit: [12] findings? that this test forbids\nhigh tensor-element-loop: ", output), output
     assert f"test_it.py:{line} in faulty_step" in output
     assert "total = total + VALUES[i]  # the fault" in output
     assert "\n  fix    Vectorise the loop" in output

@@ -12,7 +12,7 @@ from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.rarely_read_result import rarely_read_result
 from profkit.run.directory import CallSite, Remark, Run, StackSamples
 from profkit.source import remark_kinds as kinds
-from tests.traces import facts_of, kernel, mark, op, runtime, stacks_of, step
+from tests.traces import annotation, facts_of, kernel, mark, op, runtime, stacks_of, step
 
 COPIES = CallSite("train.py", 8, "Keeper.update", "state = copy.deepcopy(model.state_dict())")
 USES = CallSite("train.py", 10, "Keeper.update", "self.state = state")
@@ -65,6 +65,13 @@ def test_what_did_not_run_in_the_marked_step_is_not_of_each_step():
 @pytest.mark.parametrize(("share", "count"), [(2, 1), (0, 0)])
 def test_boundary_of_what_it_takes(share, count):
     assert len(find(share=share)) == count
+
+
+@pytest.mark.parametrize(("share", "updates", "count"), [(89, 0, 1), (90, 0, 0), (90, 1, 1)])
+def test_a_benchmark_whose_step_is_that_line_is_none(share, updates, count):
+    """It updates nothing, and what it times is what it is for."""
+    update = annotation("Optimizer.step#SGD.step", 2010, 20)
+    assert len(find(share=share, events=[update] * updates)) == count
 
 
 def test_with_a_device_there_is_no_price():

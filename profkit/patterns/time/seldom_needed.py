@@ -23,6 +23,8 @@ _UNCERTAINTY = 0.4
 """Without samples. Marks make the shortest lines look longest, and the gaps are divided by them."""
 _LEAST = 0.02
 """Of a step. Less is no reason to write anything less often."""
+_WHOLE = 0.9
+"""Of a step that updates nothing: what takes so much of it is what is run, as by a benchmark, whoever reads it."""
 
 
 class SeldomNeeded(Struct, frozen=True):
@@ -53,8 +55,11 @@ def _read_rarely(facts: Facts) -> Iterable[SeldomNeeded]:
         if remark.kind != kinds.RARELY_READ or (remark.every < 2 and (file, remark.used_at) in ran):
             continue
         prices = _price(facts, _lines_of(remark))
-        if prices and not ran.isdisjoint(_lines_of(remark)):
-            yield SeldomNeeded((remark.site,), _together(prices.values()), remark.every, remark.used_at)
+        if not prices or ran.isdisjoint(_lines_of(remark)):
+            continue
+        price = _together(prices.values())
+        if facts.updates.rows.size or price.share < _WHOLE:
+            yield SeldomNeeded((remark.site,), price, remark.every, remark.used_at)
 
 
 def _only_logged(facts: Facts) -> Iterable[SeldomNeeded]:

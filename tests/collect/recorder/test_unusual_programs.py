@@ -110,7 +110,10 @@ for _ in range(4):
 def test_a_step_of_very_many_operators_is_cut_off_before_it_fills_the_memory(recordings):
     outcome = run(recordings, TINY)
     assert outcome.status == 0, outcome.stderr
-    assert "a step was so long that the recording ended in the middle of it" in load_run(outcome.run).notes
+    notes = load_run(outcome.run).notes
+    cut_off = "a step was so long that the recording ended in the middle of it"
+    waited = "recording the large steps had to wait"  # on a busy machine, until the program was over
+    assert any(note.startswith((cut_off, waited)) for note in notes), notes
     peaks_mb = [int(line) for line in outcome.stdout.splitlines()[:4]]
     assert peaks_mb[-1] < 2000, peaks_mb
 
