@@ -18,8 +18,11 @@ _SUSPENDS = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.
 _DEEPEST = 4
 _SETS_MODE = frozenset(("eval", "train"))
 _COMPUTING = ("torch.", "numpy.")
-_PURE_MODULES = ("copy.", "json.dumps", "math.", "sklearn.metrics.")
+_PURE_MODULES = ("copy.", "itertools.", "json.dumps", "math.", "sklearn.metrics.")
 """Modules in which each function only computes, and functions of others."""
+_NEW_VALUES = (ast.List, ast.ListComp, ast.Dict, ast.DictComp, ast.Set, ast.SetComp, ast.Constant)
+_NEW_LISTS = frozenset(("dict", "list", "set", "sorted"))
+"""Functions whose result belongs to who called them."""
 _NEW_ARRAYS = frozenset(("array", "empty", "full", "ones", "zeros"))
 """What they return belongs to who called them."""
 _CLOCKS = frozenset(("time.time", "time.perf_counter", "time.monotonic"))
@@ -75,7 +78,7 @@ class SideEffects:
         own = {
             last_name(target)
             for node in nodes
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.List | ast.Dict | ast.Set | ast.Constant)
+            if isinstance(node, ast.Assign) and _is_new(node.value)
             for target in node.targets
             if isinstance(target, ast.Name)
         } | self._new_arrays(nodes)
@@ -158,6 +161,14 @@ class SideEffects:
         return library in _LIBRARIES or getattr(call.func, "id", "") in self._classes
 
 
+def _is_new(value: ast.expr) -> bool:
+    """``[]``, ``[0] * 9``, ``list(range(9))``."""
+    if isinstance(value, ast.BinOp):
+        return isinstance(value.op, ast.Mult) and (_is_new(value.left) or _is_new(value.right))
+    is_list = isinstance(value, ast.Call) and getattr(value.func, "id", "") in _NEW_LISTS
+    return is_list or isinstance(value, _NEW_VALUES)
+
+
 def _is_of(node: ast.expr, own: set[str]) -> bool:
     """``table[i, j]`` of a name that is one's own."""
     return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in own
@@ -186,6 +197,8 @@ def _is_off_in_evaluation(dropout: ast.Call) -> bool:
 
 
 def _is_harmless_method(method: ast.Attribute, own: set[str], models: set[str]) -> bool:
+    if isinstance(method.value, ast.Constant):
+        return True  # of a text in the program, such as `", ".join(…)`
     if method.attr in COLLECTING:
         return getattr(method.value, "id", "") in own
     return method.attr in _SETS_MODE if last_name(method.value) in models else method.attr in HARMLESS

@@ -155,3 +155,44 @@ def test_a_function_of_the_file_is_judged_by_what_it_does():
     text = "def log_metrics(x):\n    {}\ndef step(x):\n    log_metrics(x.tolist())\n"
     assert [first for first, _ in logged(ast.parse(text.format("state.push(x)")))] == []
     assert [first for first, _ in logged(ast.parse(text.format("print(x)")))] == [2, 4]
+
+
+READER = """\
+from itertools import groupby
+def read(scores):
+    words = []
+    for sample in scores:
+        words.append("".join(str(k) for k, _ in groupby(sample.tolist())))
+    return words
+
+def distance(a, b):
+    row = list(range(len(b)))
+    for i in range(len(a)):
+        row[0] = i
+    return row[-1]
+
+def main(model, batches):
+    for step, batch in enumerate(batches):
+        out = train(model, batch)
+        words = read(out.detach())
+        wrong = sum(distance(w, b.word) for w, b in zip(words, batch))
+        if step % 20 == 0:
+            print(wrong)
+"""
+
+
+def test_what_only_a_seldom_needed_call_reads_is_as_seldom_needed():
+    assert list(rarely_read(ast.parse(READER))) == [RareUse(17, 17, 20, 20), RareUse(18, 18, 20, 20)]
+
+
+@pytest.mark.parametrize(
+    ("replacement", "lines"),
+    [
+        pytest.param(("print(wrong)\n", "print(wrong)\n        keep(words)\n"), [18], id="each step keeps the words"),
+        pytest.param(("print(wrong)\n", "print(wrong)\n        keep(wrong)\n"), [], id="each step keeps the number"),
+        pytest.param(("print(wrong)", "print(words)"), [], id="a line whose result nobody uses reads them"),
+        pytest.param(("row = list(", "row = kept("), [], id="the row may be somebody else's"),
+    ],
+)
+def test_what_something_else_reads_is_needed(replacement, lines):
+    assert [use.line for use in rarely_read(ast.parse(_replaced(READER, (replacement,))))] == lines

@@ -3,7 +3,7 @@
 As for evaluations (`profkit.source.evaluations.rarely_used`), only what the text proves counts: a call, of whatever
 kind, that leaves nothing behind, and whose names are used nowhere else. The condition may ask for every n-th step. Of
 any other condition, nothing may happen between the call and it: else it may be asked of what the call has saved, as
-weights are that a failed step gets back.
+weights are that a failed step gets back. What only such a call reads is as seldom needed: the answers behind a metric.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def rarely_read(tree: ast.Module) -> Iterator[RareUse]:
     for scope, block in blocks_of(tree):
         conditions = {place: one for place, one in enumerate(block) if isinstance(one, ast.If)}
         under = {id(part): place for place, one in conditions.items() for part in _parts(one.body)}
-        for place, statement in enumerate(block) if under else ():
+        found = []
+        for place, statement in reversed([*enumerate(block)] if under else []):
             names = _assigned(statement) - {"_"}
             if not names or statement.lineno in known or not names.isdisjoint(shared):
                 continue
@@ -37,7 +38,9 @@ def rarely_read(tree: ast.Module) -> Iterator[RareUse]:
                 every = period_of(conditions[used].test)
                 if every is not None or _is_quiet(block[place + 1 : used], effects):
                     until, first = statement.end_lineno or statement.lineno, conditions[used].body[0].lineno
-                    yield RareUse(statement.lineno, until, every or 0, first)
+                    found.append(RareUse(statement.lineno, until, every or 0, first))
+                    under.update((id(part), used) for part in ast.walk(statement))
+        yield from reversed(found)
 
 
 def _parts(statements: list[ast.stmt]) -> Iterator[ast.AST]:
