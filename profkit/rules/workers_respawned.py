@@ -40,7 +40,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.core.marks import STEP_MARK
-from profkit.patterns import in_most_steps, loader_places, spent_ns
+from profkit.patterns import in_most_steps, length_ns, loader_places, spent_ns
 from profkit.patterns.loader_accounts import restarts_of
 from profkit.patterns.requests import asked_of_workers, begins_an_iterator, worker_requests
 from profkit.rules.base import (
@@ -127,7 +127,7 @@ def _between_recordings(facts: Facts) -> Suspicions:
     if restarts is None or not rows.size or share < _WORTH:
         return
     start_ns, end_ns = facts.steps.start_ns[facts.steps.measured], facts.steps.end_ns[facts.steps.measured]
-    kept_ns = ((1 - share) * (end_ns - start_ns)).astype(np.int64)
+    kept_ns = ((1 - share) * length_ns(facts, start_ns, end_ns)).astype(np.int64)
     yield Suspicion(
         message=f"Each epoch starts {format_count(restarts.workers, 'worker')} anew. The first batch comes after "
         f"{format_time(restarts.first_ns)}; a worker that persists takes {format_time(restarts.batch_ns)}. An "

@@ -44,10 +44,10 @@ def rows_named_array(facts: Facts) -> Rows:
 
 @pytest.mark.parametrize(
     ("counted_us", "threads", "left_us"),
-    [(400, 1, 100), (310, 1, 100), (200, 1, 210), (200, 2, 100), (49, 1, 410), (0, 1, 410)],
+    [(400, 1, 100), (310, 1, 100), (200, 1, 210), (200, 2, 100), (49, 1, 410), (0, 1, 410), (400, 3, 410)],
 )
 def test_what_is_beyond_the_usual_goes_as_far_as_it_was_counted(counted_us, threads, left_us):
-    """Below a twentieth of the step nothing is taken."""
+    """Below a twentieth of the step nothing is taken, and nothing where three threads share two CPUs."""
     facts = facts_with(counted_us, 0, threads=threads)
     assert spent_us(facts) == pytest.approx([100, 100, left_us, *[100] * 7], abs=0.01)
 

@@ -16,7 +16,7 @@ from tests.fixes.cases import MARK, programs
 FOLDER = Path(__file__).parent / "strangers"
 _MARKED = re.compile(r"# expect: (\S+)")
 _SAID = {
-    "unused-gradients": "Name what this loss trains",
+    "unused-gradients": "Name what this loss is differentiated by",
     "redundant-recomputation": "Compute it once, before the loop",
 }
 """How the finding's advice begins, where the change depends on it."""

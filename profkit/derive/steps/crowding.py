@@ -35,9 +35,9 @@ _TIMES_USUAL = 3.0
 def find_crowding(trace: Trace, tree: Tree, steps: Steps, run: Run, loading: Bools) -> Intervals:
     """When the recorded thread waited for a CPU in the measured steps, as far as that shows; nothing if the system did
     not count it. What runs in ``loading`` stays as it is: batches differ, and workers hand over several at a time."""
-    counted_ns = _counted_ns(steps, run)
-    if counted_ns is None or not counted_ns.any():
-        return NOTHING
+    counted_ns, host = _counted_ns(steps, run), run.host
+    if counted_ns is None or not counted_ns.any() or (host is not None and host.torch_threads > host.cpus):
+        return NOTHING  # with more threads than CPUs the program waits for itself
     in_step = np.isin(steps.index_of(trace.events.start_ns), np.flatnonzero(counted_ns > 0))
     on_main = (trace.events.lane == steps.main_lane) & (tree.depth >= 0)
     rows = np.flatnonzero(in_step & on_main & (trace.events.category != Category.PAUSE))
@@ -50,7 +50,7 @@ def find_crowding(trace: Trace, tree: Tree, steps: Steps, run: Run, loading: Boo
     loads_ns = union(trace.events.start_ns[rows], tree.end_ns[rows]).covered_within(start_ns, end_ns)
     beyond_ns[(step < 0) | (loads_ns > 0)] = 0.0
     found_ns = np.bincount(step.clip(min=0), beyond_ns, len(steps))
-    threads = max(1, run.host.torch_threads) if run.host is not None else 1
+    threads = max(1, host.torch_threads) if host is not None else 1
     share = np.minimum(threads * counted_ns / np.maximum(found_ns, 1.0), 1.0)
     taken_ns = (share[step.clip(min=0)] * beyond_ns).astype(np.int64)
     return union(end_ns - taken_ns, end_ns)

@@ -28,7 +28,7 @@ def check_crowding(facts: Facts) -> str | None:
     if share < _NOTABLE_CROWDING:
         return None
     return (
-        f"other work had the CPUs for at least {format_share(share)} of the recorded steps: prices leave it out, "
+        f"other threads had the CPUs for at least {format_share(share)} of the recorded steps: prices leave it out, "
         "times do not"
     )
 

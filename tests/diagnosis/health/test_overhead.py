@@ -39,7 +39,7 @@ def test_waits_for_a_cpu_of_a_tenth_of_the_steps_are_reported(long_us, said):
     lengths = [20, 20, 20, 20, 20 + long_us]
     work = [op("aten::mm", 240 * at, length) for at, length in enumerate(lengths)]
     facts = facts_of([step(0, 0, 1200), *work], run=Run(measured_step_crowded_ns=(1_000_000,)))
-    assert [note.startswith("other work had the CPUs for at least 10 %") for note in check_recording(facts)] == [
+    assert [note.startswith("other threads had the CPUs for at least 10 %") for note in check_recording(facts)] == [
         True
     ] * said
 
