@@ -17,9 +17,9 @@ class Recogniser(nn.Module):
     def __init__(self, width=384):
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Linear(128, width), nn.BatchNorm1d(width), nn.ReLU(),
-            nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU(),
-            nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU(),
+            nn.Linear(128, width, bias=False), nn.BatchNorm1d(width), nn.ReLU(),
+            nn.Linear(width, width, bias=False), nn.BatchNorm1d(width), nn.ReLU(),
+            nn.Linear(width, width, bias=False), nn.BatchNorm1d(width), nn.ReLU(),
             nn.Linear(width, 10),
         )  # fmt: skip
 
