@@ -367,7 +367,7 @@ def _tell_kernels(facts: Facts) -> tuple[KernelFamily, ...]:
 
 def _share_out(facts: Facts, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
     """Let two processes work through the tasks, after deriving what most tasks need."""
-    for name in ("lines", "operators", "launches", "waits", "memory", "updates", "overhead"):
+    for name in ("lines", "operators", "launches", "waits", "memory", "updates", "disturbance"):
         attempt(name, partial(getattr, facts, name), None)  # before the fork, so that both have it
     for derive in (program_traffic, program_elementwise, wait_causes, created_tensors, host_at_work_ns, time_parts):
         attempt(derive.__name__, partial(derive, facts), None)

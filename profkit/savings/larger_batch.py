@@ -19,6 +19,7 @@ from msgspec import Struct
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import ELEMENTWISE, VIEW, operators_of
 from profkit.derive.operators.operators import parse_dims
+from profkit.derive.steps.crowding import crowding_by_step
 from profkit.patterns.loader_accounts import loader_accounts
 from profkit.patterns.program import ACCUMULATES
 from profkit.run.directory import unprofiled_steps
@@ -125,9 +126,8 @@ def _sums(facts: Facts, rows: Rows, times_ns: Float64s) -> Float64s:
 
 def _crowded_ns(facts: Facts) -> Int64s:
     """How long the program waited for a CPU in each measured step; empty if that was not counted."""
-    steps, counted = facts.steps, np.array(facts.run.measured_step_crowded_ns, dtype=np.int64)
-    recorded: Bools = ~steps.located
-    return counted[steps.measured[recorded]] if len(counted) == np.count_nonzero(recorded) else counted[:0]
+    counted = crowding_by_step(facts.steps, facts.run)
+    return np.zeros(0, dtype=np.int64) if counted is None else counted[facts.steps.measured].astype(np.int64)
 
 
 def _alone_ns(facts: Facts, step_ns: int, crowded_ns: Int64s) -> int:

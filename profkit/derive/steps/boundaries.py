@@ -133,6 +133,11 @@ class Steps(Struct, frozen=True):
         return bool(bound and worked_ns.max() > _ALIKE_TIMES * worked_ns.min())
 
     @property
+    def unmarked(self) -> Rows:
+        """The steps whose lines were not marked; all of them if each step's were."""
+        return np.arange(len(self)) if self.located.all() else np.flatnonzero(~self.located)
+
+    @property
     def measured_count(self) -> int:
         """At least one, as some step is always measured."""
         return int(self.measured.sum())

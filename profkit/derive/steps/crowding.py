@@ -35,10 +35,14 @@ _TIMES_USUAL = 3.0
 def find_crowding(trace: Trace, tree: Tree, steps: Steps, run: Run, loading: Bools) -> Intervals:
     """When the recorded thread waited for a CPU in the measured steps, as far as that shows; nothing if the system did
     not count it. What runs in ``loading`` stays as it is: batches differ, and workers hand over several at a time."""
-    counted_ns, host = _counted_ns(steps, run), run.host
-    if counted_ns is None or not counted_ns.any() or (host is not None and host.torch_threads > host.cpus):
+    counted_ns, host = crowding_by_step(steps, run), run.host
+    if counted_ns is None or (host is not None and host.torch_threads > host.cpus):
         return NOTHING  # with more threads than CPUs the program waits for itself
-    in_step = np.isin(steps.index_of(trace.events.start_ns), np.flatnonzero(counted_ns > 0))
+    is_much = steps.measured & (counted_ns >= _LEAST_SHARE * (steps.end_ns - steps.start_ns))
+    if not is_much.any():
+        return NOTHING
+    counted_ns = np.where(is_much, counted_ns, 0.0)
+    in_step = np.isin(steps.index_of(trace.events.start_ns), np.flatnonzero(is_much))
     on_main = (trace.events.lane == steps.main_lane) & (tree.depth >= 0)
     rows = np.flatnonzero(in_step & on_main & (trace.events.category != Category.PAUSE))
     if not rows.size:
@@ -56,14 +60,15 @@ def find_crowding(trace: Trace, tree: Tree, steps: Steps, run: Run, loading: Boo
     return union(end_ns - taken_ns, end_ns)
 
 
-def _counted_ns(steps: Steps, run: Run) -> Float64s | None:
-    """By step, what the system counted; 0 where it is too little to tell."""
-    chosen = np.flatnonzero(~steps.located) if not steps.located.all() else np.arange(len(steps))
-    if len(chosen) != len(run.measured_step_crowded_ns):
+def crowding_by_step(steps: Steps, run: Run) -> Float64s | None:
+    """How long the recorded thread waited for a CPU in each step, 0 in one whose lines were marked; None if that was
+    not counted."""
+    counted = np.array(run.measured_step_crowded_ns, dtype=np.float64)
+    if not len(counted) or len(counted) != len(steps.unmarked):
         return None
     found = np.zeros(len(steps))
-    found[chosen] = np.array(run.measured_step_crowded_ns, dtype=np.float64).clip(min=0)
-    return np.where(steps.measured & (found >= _LEAST_SHARE * (steps.end_ns - steps.start_ns)), found, 0.0)
+    found[steps.unmarked] = counted.clip(min=0)
+    return found
 
 
 def _stretches(trace: Trace, tree: Tree, rows: Rows) -> tuple[Int64s, Int64s, Int64s]:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from profkit.derive.launch.table import Cause
+from profkit.derive.steps.crowding import crowding_by_step
 from profkit.patterns.ranks.working import Pieces, Spent
-from profkit.trace.events import NONE, Bools, Int64s, Rows
+from profkit.trace.events import NONE, Bools, Int64s
 from profkit.trace.statistics import distinct
 
 if TYPE_CHECKING:
@@ -23,13 +24,11 @@ _RUNS = (Cause.HOST, Cause.GARBAGE, Cause.MEMORY)
 _MAY_RUN = (Cause.UNKNOWN, Cause.INPUT, Cause.UNRECORDED)
 
 
-def set_crowding_apart(facts: Facts, pieces: Pieces, spent: Spent, chosen: Rows) -> Spent:
-    """What the pieces of the ``chosen`` steps spent, with the time without a CPU as a cause of its own."""
-    crowded_ns = np.array(facts.run.measured_step_crowded_ns, dtype=np.int64)
-    if len(crowded_ns) != len(chosen) or not len(spent.piece):
+def set_crowding_apart(facts: Facts, pieces: Pieces, spent: Spent) -> Spent:
+    """What the pieces of steps without line marks spent, with the time without a CPU as a cause of its own."""
+    left_ns = crowding_by_step(facts.steps, facts.run)
+    if left_ns is None or not len(spent.piece):
         return spent
-    left_ns = np.zeros(len(facts.steps))
-    left_ns[chosen] = crowded_ns.clip(min=0)
     step, taken_ns = pieces.step[spent.piece], np.zeros(len(spent.piece))
     runs = _RUNS if facts.device.present else (*_RUNS, Cause.COMPUTE)
     for causes in (runs, _MAY_RUN):

@@ -44,10 +44,9 @@ def rank_table(facts: Facts, source: str) -> RankTable:
     """What is kept of one rank's recording, which the user knows as ``source``."""
     steps, base_ns = facts.steps, facts.trace.base_ns
     exchanges = find_exchanges(facts)
-    chosen = np.flatnonzero(~steps.located) if not steps.located.all() else np.arange(len(steps))
-    numbers = _step_numbers(facts)
+    chosen, numbers = steps.unmarked, _step_numbers(facts)
     pieces = cut_pieces(steps.begun_ns, steps.done_ns, chosen, union(*blocked_time(facts)))
-    spent = set_crowding_apart(facts, pieces, spend(facts, pieces), chosen)
+    spent = set_crowding_apart(facts, pieces, spend(facts, pieces))
     called_at = np.where(exchanges.call >= 0, site_of(facts, exchanges.call), NONE)
     sites, (called_at, spent_at) = _compact(facts, called_at, spent.site)
     said = [read_arguments(facts.trace.text_of(code)) for code in exchanges.said.tolist()]
