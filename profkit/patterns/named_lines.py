@@ -16,7 +16,7 @@ from profkit.patterns.allocator.lines import site_of
 from profkit.patterns.allocator.rounds import KeptRounds
 from profkit.patterns.attribution import busiest_site, order_sites, sites_by_time
 from profkit.patterns.averaging.gradients import FORWARD
-from profkit.patterns.loops.located import located_marks
+from profkit.patterns.loops.located import sites_of_located_step
 from profkit.patterns.places.callers import calling_sites, model_call_sites, model_caller
 from profkit.patterns.places.events import call_site
 from profkit.patterns.retention.holding import outliving_sites
@@ -128,9 +128,8 @@ def _mentioning(facts: Facts, path: str) -> list[Location]:
     """The lines of the located step whose text has the name at the head of a path such as ``metric.scores``, or what
     follows in ``self.metric.scores``."""
     head = next((name for name in re.findall(r"[^\W\d]\w*", path) if name != "self"), "")
-    sites = (call_site(facts, site) for site in distinct(facts.trace.events.site[located_marks(facts)]).tolist())
     pattern = re.compile(rf"(?<![\w\"']){re.escape(head)}\b") if head else None
-    return [Location.of(site) for site in sites if site is not None and pattern and pattern.search(site.source)]
+    return [Location.of(site) for site in sites_of_located_step(facts) if pattern and pattern.search(site.source)]
 
 
 def kept_lines(facts: Facts, rounds: KeptRounds) -> Places:

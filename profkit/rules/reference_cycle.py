@@ -35,8 +35,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.patterns import Places, garbage_collections, locations_of, order_sites, remarked
-from profkit.patterns.loops.located import located_marks
-from profkit.patterns.places.events import call_sites
+from profkit.patterns.loops.located import sites_of_located_step
 from profkit.patterns.retention.holding import notable_growth_bytes
 from profkit.patterns.retention.lifetimes import lifetimes, live_bytes
 from profkit.rules.base import (
@@ -104,7 +103,7 @@ def reference_cycle(facts: Facts) -> Suspicions:
 def _closing(facts: Facts) -> tuple[Location, ...]:
     """Lines that the source shows to close a cycle, in functions and classes that the located step ran. This is the
     line to change; the tensors may be made anywhere."""
-    ran = call_sites(facts, facts.trace.events.site[located_marks(facts)])
+    ran = sites_of_located_step(facts)
     functions = {(site.file, _around(site)) for site in ran}
     lines = [line for site in ran if (line := parse_piece(site.source)) is not None]
     named = set[str]().union(*map(identifiers, lines))

@@ -28,6 +28,11 @@ def located_marks(facts: Facts) -> Rows:
     return in_located_step(facts, facts.trace.rows(Category.LINE_MARK))
 
 
+def sites_of_located_step(facts: Facts) -> list[CallSite]:
+    """The known lines that ran in the first located step, each once."""
+    return call_sites(facts, facts.trace.events.site[located_marks(facts)])
+
+
 def marks_before(facts: Facts, row: int) -> Rows:
     """The marked lines of the first located step that began before an event, the latest first."""
     marks = located_marks(facts)

@@ -9,8 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
-from profkit.patterns.loops.located import located_marks
-from profkit.patterns.places.events import call_sites
+from profkit.patterns.loops.located import located_marks, sites_of_located_step
 from profkit.patterns.time.advice import advice_on
 from profkit.patterns.time.divided import divide_steps
 from profkit.patterns.time.line_prices import CallPrice, line_prices, price_of_lines
@@ -108,8 +107,7 @@ def _lines_of(remark: Remark) -> frozenset[tuple[str, int]]:
 
 
 def _ran_in_located_step(facts: Facts) -> frozenset[tuple[str, int]]:
-    sites = call_sites(facts, facts.trace.events.site[located_marks(facts)])
-    return frozenset((site.file, site.line) for site in sites)
+    return frozenset((site.file, site.line) for site in sites_of_located_step(facts))
 
 
 def _together(prices: Iterable[CallPrice]) -> CallPrice:

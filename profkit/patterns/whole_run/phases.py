@@ -19,8 +19,7 @@ from msgspec import Struct, structs
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.findings.values import Location, Phase, PhaseLine, WholeRun
-from profkit.patterns.loops.located import located_marks
-from profkit.patterns.places.events import call_sites
+from profkit.patterns.loops.located import sites_of_located_step
 from profkit.patterns.whole_run.curves import curves_of, early_ns, recorded_within, steps_in_run
 from profkit.run.directory import CallSite
 from profkit.run.whole_run import PHASE_OF, PROGRAM_PHASE, Place, RunAccount, StackActivity, StackTime
@@ -105,7 +104,7 @@ def _is_in_steps(facts: Facts, phase: Phase) -> bool:
     index = facts.step_of(rows)
     count = np.bincount(index[index >= 0], minlength=len(steps))
     located, measured = (median(count[which]) for which in (steps.located, steps.measured))
-    ran = {(site.file, site.line) for site in call_sites(facts, facts.trace.events.site[located_marks(facts)])}
+    ran = {(site.file, site.line) for site in sites_of_located_step(facts)}
     at = phase.lines[0].location
     return (at.file, at.line) in ran and located <= _ALIKE * measured
 
