@@ -151,12 +151,14 @@ def _dense(operators: int) -> str:
 @dataclass(slots=True)
 class _Added:
     """What was added to a gradient between the looks ``after`` and ``until``: the gradient's tensor and memory, the
-    numbers of the nodes that added it, and whether it was read in the located step."""
+    numbers of the nodes that added it, and whether it was read in the located step. One that ``was_there`` at the first
+    look can only have grown in place: what is handed over later at its address is another parameter's gradient."""
 
     tensor: int
     memory: int
     after: int
     until: int
+    was_there: bool = False
     numbers: tuple[int, ...] = ()
     is_read: bool = False
 
@@ -194,7 +196,7 @@ class _Followed:
         if not is_same:
             self.dropped += self.waiting if gradient is not None or not is_mine else []
             if self.tensor and not self.waiting:  # it may have grown, used up as it was, before it was cleared
-                self.dropped.append(_Added(self.tensor, self.memory, self.updated, number))
+                self.dropped.append(_Added(self.tensor, self.memory, self.updated, number, was_there=True))
             self.waiting = []
         if gradient is not None and not (is_same and gradient._version == self.version):
             self.grew = True
@@ -293,7 +295,7 @@ class _Seen:
         numbers: list[int] = []
         for number, node in enumerate(self.nodes):
             if begin_ns <= node.start_ns < end_ns:
-                is_handed_over = not node.target and node.memory == added.memory != 0
+                is_handed_over = not (node.target or added.was_there) and node.memory == added.memory != 0
                 if is_handed_over:  # whatever used it before computed it, or was another gradient in the same place
                     begin_ns, numbers = node.end_ns, []
                 if is_handed_over or node.target == added.tensor:

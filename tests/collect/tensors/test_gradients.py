@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from profkit.collect.recorder.profiler import profile
+from profkit.collect.tensors import gradients
 from profkit.run.directory import GradientUse, load_run
 
 NOTHING = GradientUse()
@@ -263,3 +264,14 @@ def test_nothing_is_watched_after_the_recording(tmp_path):
             recording.step()
         assert recording._recorder is not None
         assert not recording._recorder._phases._gradients.is_on
+
+
+@pytest.mark.parametrize(("was_there", "numbers"), [(True, (1,)), (False, (0, 1))])
+def test_another_gradient_at_a_cleared_ones_address_is_not_taken_for_it(was_there, numbers):
+    """What is handed over is a new gradient. One that was there before grows in place, as in node 1."""
+    handed_over = gradients._Node(start_ns=20, end_ns=21, target=0, memory=640, stored=640)
+    grown = gradients._Node(start_ns=30, end_ns=31, target=7, memory=320, stored=640)
+    seen = gradients._Seen(steps=[(50, 60)], nodes=[handed_over, grown])
+    added = gradients._Added(tensor=7, memory=640, after=0, until=1, was_there=was_there)
+    seen.find(added, first_memory=0)
+    assert added.numbers == numbers
