@@ -92,3 +92,31 @@ def test_beside_a_device_nothing_is_taken():
         [step(0, 0, 1000), op("aten::mm", 5, 400), *launched], run=Run(measured_step_crowded_ns=(400_000,))
     )
     assert facts.crowding.total_ns == 0
+
+
+def left_ms(waited_ms: float, *rounds_us: float) -> tuple[float, float]:
+    """What is left of a loop's 40 rounds, one after the other, and of a product of 80 ms behind it."""
+    lengths = [rounds_us[at % len(rounds_us)] for at in range(40)]
+    starts = np.cumsum([0, *lengths[:-1]])
+    rounds = [op("aten::add", start, us, dims=[[8], [8]]) for start, us in zip(starts.tolist(), lengths, strict=True)]
+    product = op("aten::mm", sum(lengths), 80_000, dims=[[64, 64], [64, 64]])
+    run = Run(measured_step_crowded_ns=(int(1e6 * waited_ms),), host=Host(2, 1, 0))
+    facts = facts_of([step(0, 0, sum(lengths) + 80_000), *rounds, product], run=run)
+    products, loop = (np.array(rows_named(facts.trace, name)) for name in ("aten::mm", "aten::add"))
+    return float(spent_ns(facts, loop).sum() / 1e6), float(spent_ns(facts, products).sum() / 1e6)
+
+
+def test_where_no_round_took_longer_than_usual_the_long_operator_waited():
+    assert left_ms(30, 470) == (pytest.approx(40 * 0.47), pytest.approx(50, abs=0.01))
+
+
+def test_a_loop_waits_no_more_than_its_part_of_the_step_and_chance():
+    """30 rounds took ten times as long, 27 ms in all. But the loop is a third of the step: 9 ms, 5.4 by chance, and
+    1.2 as a wait is whole."""
+    loop_ms, product_ms = left_ms(27, 100, 1300, 1300, 1300)
+    assert 40 - loop_ms == pytest.approx(9 + 2 * (27 * 1.2 * 1 / 3 * 2 / 3) ** 0.5 + 1.2, abs=0.01)
+    assert 80 - product_ms == pytest.approx(27 - (40 - loop_ms), abs=0.01)
+
+
+def test_a_single_wait_in_a_short_operator_is_found_whole():
+    assert left_ms(9, *[100] * 39, 9100)[0] == pytest.approx(4)
