@@ -33,6 +33,7 @@ from profkit.derive.steps.distortion import (
     may_hide_overhead,
     timed_while_attached,
 )
+from profkit.derive.steps.marked import find_marked
 from profkit.derive.steps.matching import Repeats, allocated_bytes, copy_shapes, match_located, no_repeats
 from profkit.derive.timeline.intervals import NOTHING, Intervals, union, unite
 from profkit.derive.timeline.nesting import BATCH
@@ -265,7 +266,10 @@ class Facts:
         if not self.run.reference_step_ns:
             return self.estimated_overhead
         in_steps = self.serial_lanes[self.trace.events.lane] & self.measured
-        known = Thinned(find_overhead(self.trace, self.tree, self.steps, in_steps, self.run), 1.0)
+        if self.marks_by_line.total_ns:
+            return Thinned(self.marks_by_line, 1.0)
+        crowded_ns = self.crowding.total_ns
+        known = Thinned(find_overhead(self.trace, self.tree, self.steps, in_steps, self.run, crowded_ns), 1.0)
         known = max(known, self.marks_added, key=lambda one: one.total_ns)
         most_ns = known.total_ns + self._slowed_ns(known)
         if may_hide_overhead(self.steps, self.run, self._worked_ns):
@@ -290,6 +294,16 @@ class Facts:
         if not crowding.total_ns or added.share < 1:
             return added
         return Thinned(unite(added.where, crowding), 1.0)
+
+    @_fact
+    def marks_by_line(self) -> Intervals:
+        """What line marks added to the measured steps without a device, if all have them and plain steps were timed;
+        else nothing."""
+        marked = self.steps.located[self.steps.measured].all()
+        if self.device.present or not marked or not self.run.reference_step_ns:
+            return NOTHING
+        in_steps = self.serial_lanes[self.trace.events.lane] & self.measured
+        return find_marked(self.trace, self.tree, self.steps, in_steps, self.run, self.callsites, self.stacks)
 
     @_fact
     def marks_added(self) -> Thinned:

@@ -7,7 +7,7 @@ import pytest
 
 from profkit.core.marks import GC_AUTOMATIC, GC_MARK
 from profkit.derive.steps import distortion
-from profkit.derive.steps.distortion import _water_level
+from profkit.derive.steps.edges import water_level
 from profkit.run.directory import Run
 from tests.traces import annotation, facts_of, kernel, mark, memory, op, pause, python, runtime, step
 
@@ -143,7 +143,7 @@ def test_without_more_pages_or_a_price_per_page_the_edges_take_everything(counte
 @pytest.mark.parametrize("wanted", [0.0, 1.0, 7.5, 30.0, 59.0, 60.0, 1000.0])
 def test_the_level_distributes_the_wanted_time_to_the_nanosecond(wanted):
     room, weight = np.array([30, 1, 10, 20], dtype=np.int64), np.array([2, 1, 1, 2], dtype=np.int64)
-    filled = int(np.minimum(room, weight * _water_level(room, weight, wanted)).sum())
+    filled = int(np.minimum(room, weight * water_level(room, weight, wanted)).sum())
     assert min(wanted, 61.0) - weight.sum() < filled <= max(wanted, 0.0)
 
 

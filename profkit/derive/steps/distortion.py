@@ -32,6 +32,7 @@ from profkit.core.marks import GC_AUTOMATIC
 from profkit.derive.device.driver_memory import allocating
 from profkit.derive.device.waits import Waits
 from profkit.derive.steps.boundaries import Steps
+from profkit.derive.steps.edges import between_edges, water_level
 from profkit.derive.timeline.intervals import NOTHING, Intervals, intersection, stretches, union, unite
 from profkit.derive.timeline.nesting import BATCH
 from profkit.derive.timeline.thinned import UNTOUCHED, Thinned
@@ -80,23 +81,27 @@ _MOST_EDGE_NS = 5_000
 """In steps with 50,000 starts and ends and more, each took 0.1 to 0.4 µs (AMD EPYC, torch 2.13)."""
 
 
-def find_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, run: Run) -> Intervals:
+def find_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, run: Run, crowded_ns: int) -> Intervals:
     """What the recording added to the measured steps, if some step was timed without it.
 
-    ``in_steps`` are the events of these steps on the host threads that take turns.
+    ``in_steps`` are the events of these steps on the host threads that take turns. ``crowded_ns`` of their time are
+    waits for a CPU, which are not the recording's.
     """
     events = trace.events
     rows = np.flatnonzero((tree.depth >= 0) & (events.category != Category.PAUSE) & in_steps)
     if not rows.size:
         return NOTHING
     excess_ns = (median(steps.host_ns[steps.measured]) - pace(run.reference_step_ns)) * steps.measured_count
-    collections = _collections(trace, steps, in_steps)
+    excess_ns -= crowded_ns
+    rows_of_gc = automatic_collections(trace, steps, in_steps)
+    collections = union(events.start_ns[rows_of_gc], events.ends_of(rows_of_gc))
     collections = collections if collections.total_ns <= excess_ns else NOTHING
     excess_ns -= collections.total_ns
     pages = _new_pages(trace, tree, steps, in_steps, run, excess_ns)
-    start_ns, end_ns, weight = _stretches(events, tree, rows)
-    each_ns = min(_MOST_EDGE_NS, _water_level(end_ns - start_ns, weight, excess_ns - pages.total_ns))
-    taken_ns = np.minimum(end_ns - start_ns, (weight * each_ns).astype(np.int64))
+    stretches = between_edges(trace, tree, rows)
+    end_ns, room_ns, weight = stretches.end_ns, stretches.room_ns, stretches.weight
+    each_ns = min(_MOST_EDGE_NS, water_level(room_ns, weight, excess_ns - pages.total_ns))
+    taken_ns = np.minimum(room_ns, (weight * each_ns).astype(np.int64))
     starts, ends = (collections.start_ns, pages.start_ns, end_ns - taken_ns), (collections.end_ns, pages.end_ns, end_ns)
     return union(np.concatenate(starts), np.concatenate(ends))
 
@@ -209,12 +214,10 @@ def _page_faults_ns(run: Run) -> float:
     return max(0.0, more) * run.page_fault_ns
 
 
-def _collections(trace: Trace, steps: Steps, in_steps: Bools) -> Intervals:
+def automatic_collections(trace: Trace, steps: Steps, in_steps: Bools) -> Rows:
     """The garbage collections that Python began by itself in located steps."""
-    events = trace.events
     rows = np.flatnonzero(in_steps & trace.where_name(lambda name: name.endswith(GC_AUTOMATIC)))
-    rows = rows[steps.located[steps.index_of(events.start_ns[rows])]]
-    return union(events.start_ns[rows], events.ends_of(rows))
+    return rows[steps.located[steps.index_of(trace.events.start_ns[rows])]]
 
 
 def _new_pages(trace: Trace, tree: Tree, steps: Steps, wanted: Bools, run: Run, most_ns: float) -> Intervals:
@@ -237,7 +240,7 @@ def _new_pages(trace: Trace, tree: Tree, steps: Steps, wanted: Bools, run: Run, 
         weight = np.bincount(index, size, len(owners))
         paged_ns = (weight / _PAGE_BYTES * (run.page_fault_ns or 0.0)).astype(np.int64)
         left_ns = np.minimum(room_ns, paged_ns) - taken_ns
-        level = _water_level(left_ns, weight.clip(min=1), total_ns - float(taken_ns.sum()))
+        level = water_level(left_ns, weight.clip(min=1), total_ns - float(taken_ns.sum()))
         taken_ns += np.minimum(left_ns, (weight * level).astype(np.int64)).clip(min=0)
     return union(end_ns - taken_ns, end_ns)
 
@@ -253,32 +256,3 @@ def _beyond_peak(size_bytes: Int64s, step: Int64s) -> Float64s:
     more: Float64s = np.diff(peak, prepend=0.0)
     more[begins] = size[begins].clip(min=0)
     return more
-
-
-def _stretches(events: Events, tree: Tree, rows: Rows) -> tuple[Int64s, Int64s, Int64s]:
-    """Starts and ends of the stretches between neighbouring edges of a lane's events, and how many of the two edges
-    have the profiler's work on that side: an end before the stretch, a start after it."""
-    count, lane = len(rows), events.lane[rows].astype(np.int64)
-    times, lanes = np.concatenate([events.start_ns[rows], tree.end_ns[rows]]), np.concatenate([lane, lane])
-    is_start = np.arange(2 * count) < count
-    order = np.lexsort((is_start, times, lanes))
-    times, lanes, is_start = times[order], lanes[order], is_start[order]
-    weight = is_start[1:].astype(np.int64) + ~is_start[:-1]
-    between = (lanes[1:] == lanes[:-1]) & (weight > 0) & (times[1:] > times[:-1])
-    return times[:-1][between], times[1:][between], weight[between]
-
-
-def _water_level(room_ns: Int64s, weight: np.ndarray, wanted_ns: float) -> float:
-    """The level at which ``minimum(room, weight * level)`` adds up to what is wanted; the highest if there is too
-    little room."""
-    if wanted_ns <= 0 or not len(room_ns):
-        return 0.0
-    order = np.argsort(room_ns / weight)
-    room, weight = room_ns[order], weight[order]
-    full_at = room / weight
-    filled_before = np.cumsum(room) - room
-    open_weight = np.cumsum(weight[::-1])[::-1]
-    at = int(np.searchsorted(filled_before + full_at * open_weight, wanted_ns))
-    if at == len(room):
-        return float(full_at[-1])
-    return (wanted_ns - float(filled_before[at])) / float(open_weight[at])
