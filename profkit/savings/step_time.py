@@ -22,7 +22,7 @@ from profkit.derive.steps.boundaries import UNDIVIDED
 from profkit.derive.steps.distortion import ATTACHED, SURE_WITH_FRAMES, SURE_WITHIN
 from profkit.derive.timeline.intervals import union
 from profkit.patterns.time.bounds import Bound, find_bound, is_busy, is_of_device, is_of_host
-from profkit.patterns.time.shares import PROFILING, kept_shares, time_shares
+from profkit.patterns.time.shares import PROFILING, kept_shares, time_shares, unmarked_shares
 from profkit.run.directory import unprofiled_steps
 from profkit.savings.edits import Edit
 from profkit.savings.replay import device_alone_ns, host_at_work_ns, replay
@@ -85,7 +85,8 @@ def step_time(facts: Facts) -> StepTime:
     if not facts.device.present:
         reference_ns, held_up_ns = _reference(timed_ns, recorded_ns)
         source = None if reference_ns is None else "measured"
-        rows = _spread(recorded, recorded, recorded_ns if reference_ns is None else reference_ns)
+        kept = facts.once(unmarked_shares) if facts.marks_by_line.total_ns else recorded
+        rows = _spread(kept, kept, recorded_ns if reference_ns is None else reference_ns)
         return StepTime(recorded_ns, reference_ns, source, rows=rows, recorded_rows=recorded, held_up_ns=held_up_ns)
     device_ns = min(_device_ns(facts), recorded_ns)
     busy_ns, works_ns = (_time_of(recorded, counts) for counts in (is_busy, is_of_device))

@@ -11,6 +11,7 @@ from profkit.patterns.program import spent_ns
 from profkit.run.directory import CallSite, Run, StackSamples
 from profkit.savings import remove
 from profkit.savings.simulate import predict_saving
+from profkit.savings.step_time import step_time
 from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, stacks_of, step
 
 SITES = (CallSite("train.py", 10, "read"), CallSite("train.py", 20, "train"), CallSite("train.py", 10, "read"))
@@ -85,3 +86,14 @@ def test_a_collection_that_tracing_caused_goes_first():
     facts = marked(samples, annotation("profkit.gc#2.automatic", 920, 60))
     assert facts.disturbance.covered_within(920_000, 980_000) == 60_000
     assert left_us(facts) == (pytest.approx(100, abs=1), pytest.approx(100, abs=1))
+
+
+def test_the_account_of_the_step_follows():
+    """As recorded Python takes nearly all of the step. In plain steps the product's line takes nearly all."""
+    time = step_time(marked(stacks_of(SITES, {(LOOP,): 5, (PRODUCT,): 95})))
+    rows = {label: ns / 1000 for label, ns in time.rows}
+    recorded = {label: ns / 1000 for label, ns in time.recorded_rows}
+    assert recorded["Python in line train.py:10"] == pytest.approx(792)
+    assert rows["Python in line train.py:20"] == pytest.approx(100, abs=2)
+    assert rows["operators of the forward pass and others"] == pytest.approx(98, abs=1)
+    assert sum(rows.values()) == pytest.approx(200, abs=0.1)

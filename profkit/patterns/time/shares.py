@@ -35,6 +35,13 @@ def time_shares(facts: Facts) -> tuple[Share, ...]:
     return tuple((label, facts.steps.per_step_ns(total_ns)) for label, total_ns in totals if total_ns > 0)
 
 
+def unmarked_shares(facts: Facts) -> tuple[Share, ...]:
+    """The same rows without what line marks added where every step has them, which slows Python most."""
+    added, (*parts, (_, left)) = facts.marks_by_line, time_parts(facts)
+    totals = [(label, when.minus(added).total_ns) for label, when in parts] + _host_places(facts, left.minus(added))
+    return tuple((label, facts.steps.per_step_ns(total_ns)) for label, total_ns in totals if total_ns > 0)
+
+
 def kept_shares(facts: Facts) -> tuple[Share, ...]:
     """The same rows without what the recording added within each: the host's waits, and the compiler's long work, lose
     less than a row of many short calls."""
