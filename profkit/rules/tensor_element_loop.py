@@ -67,7 +67,7 @@ from profkit.patterns.row_loops import RowLoop, find_row_loops
 from profkit.rules.base import LOW_FROM, Facts, Kind, Need, Suspicion, Suspicions, format_count, format_time, rule
 from profkit.savings import Edit, combine, shrink_spans
 from profkit.savings.pricing import one_round_ns, scale_beside_spans
-from profkit.savings.step_time import as_in_step_ns
+from profkit.savings.step_time import undisturbed_in_step_ns
 from profkit.source.syntax import name_called, parse_piece
 from profkit.source.texts import makes_text
 from profkit.trace import Bools, Int64s, Rows, among, distinct, distinct_rows, median
@@ -149,7 +149,7 @@ def _element_loops(facts: Facts) -> Suspicions:
             continue
         in_library = _is_in_library(facts, np.concatenate([loop.takers for loop in loops]))
         start, end, _ = _stretches(facts, loops)
-        spent_ns = int(as_in_step_ns(facts, facts.steps.per_step_ns(length_ns(facts, start, end).sum())))
+        spent_ns = int(undisturbed_in_step_ns(facts, length_ns(facts, start, end).sum()))
         yield Suspicion(
             message=f"Python loops over {accesses:,} elements or rows of tensors {in_a_step(facts)} and runs "
             f"{format_count(round(len(rows) / steps), 'operator')} for them, one by one: "
@@ -241,7 +241,7 @@ def _suspect_formatting(facts: Facts, site: int) -> Suspicion:
     following = every[(place[last] + 1).clip(max=len(every) - 1)]
     follows = facts.step_of(following) == facts.step_of(mine[last])
     end = np.where(follows, np.maximum(end, facts.trace.events.start_ns[following]), end)
-    spent_ns = int(as_in_step_ns(facts, facts.steps.per_step_ns(length_ns(facts, start, end).sum())))
+    spent_ns = int(undisturbed_in_step_ns(facts, length_ns(facts, start, end).sum()))
     count = times_per_step(facts, mine)
     return Suspicion(
         message=f"Tensors are made into text here, number by number: {format_count(count, 'operator')} a step, "

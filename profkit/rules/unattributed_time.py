@@ -87,7 +87,7 @@ from profkit.run.whole_run import StackActivity
 from profkit.savings import Edit, shrink_spans, without_share
 from profkit.savings.replay import replay
 from profkit.savings.simulate import predict_saving
-from profkit.savings.step_time import as_in_step_ns, step_time
+from profkit.savings.step_time import as_in_step_ns, step_time, undisturbed_in_step_ns
 from profkit.trace import Bools, Category, Rows, among, distinct
 
 _LEAST_STRETCH_NS = {False: 200_000, True: 1_000_000}
@@ -163,7 +163,7 @@ def unattributed_time(facts: Facts) -> Suspicions:
     places = Places.of([_function(around)]) if around else name_lines(facts, (line.site for line in lines))
     does, fix = _habit(facts, places.location if lines else None)
     unsampled = f" The line is that of the step whose lines were marked: {facts.stacks.reason}." if lines else ""
-    how_much = f"{format_share(share)} of the step, {format_time(as_in_step_ns(facts, per_step_ns))},"
+    how_much = f"{format_share(share)} of the step, {format_time(undisturbed_in_step_ns(facts, outside_ns))},"
     yield Suspicion(
         message=_describe(facts, spent, how_much, around) + does + bound + (unsampled if facts.stacks.reason else ""),
         fix=fix,

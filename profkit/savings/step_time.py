@@ -21,6 +21,7 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.derive.steps.boundaries import UNDIVIDED
 from profkit.derive.steps.distortion import ATTACHED, SURE_WITH_FRAMES, SURE_WITHIN
 from profkit.derive.timeline.intervals import union
+from profkit.patterns.program import length_ns
 from profkit.patterns.time.bounds import Bound, find_bound, is_busy, is_of_device, is_of_host
 from profkit.patterns.time.shares import PROFILING, kept_shares, time_shares, unmarked_shares
 from profkit.run.directory import unprofiled_steps
@@ -142,6 +143,15 @@ def as_in_step_ns(facts: Facts, recorded_ns: float) -> float:
     if facts.device.present:
         return recorded_ns
     return recorded_ns * time.ns / max(time.recorded_ns, 1)
+
+
+def undisturbed_in_step_ns(facts: Facts, total_ns: float) -> float:
+    """The same of time in all measured steps together that is without what disturbed it already (`length_ns`)."""
+    steps = facts.steps
+    if facts.device.present:
+        return steps.per_step_ns(total_ns)
+    whole_ns = length_ns(facts, steps.start_ns[steps.measured], steps.end_ns[steps.measured]).sum()
+    return total_ns * step_time(facts).ns / max(float(whole_ns - steps.pause_ns[steps.measured].sum()), 1.0)
 
 
 def _unslowed_ns(facts: Facts, reference_ns: int, device_ns: int) -> tuple[int, int]:
