@@ -300,13 +300,21 @@ def _functions_in(facts: Facts, code: int) -> int:
 
 def _is_in_library(facts: Facts, takers: Rows) -> bool:
     """Whether a function of somebody else takes the elements: not one of Python's own, such as `sum`, and not one of
-    the program's that ran so many lines that its later ones are only known at the line that calls it."""
-    if facts.trace.named(UNMARKED).any():
+    the program's that ran so many lines that its later ones are only known at the line that calls it. A line that runs
+    in each round is itself inside the loop, whatever it calls: `scores.append(x[i].item())`."""
+    if facts.trace.named(UNMARKED).any() or _runs_each_round(facts, takers):
         return False
     lines = [parse_piece(place.source) for place in call_sites(facts, distinct(facts.lines.site[takers]))]
     called = {name_called(node) for line in lines if line for node in ast.walk(line) if isinstance(node, ast.Call)}
     iterates = any(isinstance(node, (ast.For, ast.comprehension)) for line in lines if line for node in ast.walk(line))
     return not iterates and not called & vars(builtins).keys() and runs_inside_a_call(facts, takers)
+
+
+def _runs_each_round(facts: Facts, takers: Rows) -> bool:
+    """Whether the lines that take elements run for every few of them."""
+    marks = located_marks(facts)
+    runs = int(np.isin(facts.trace.events.site[marks], distinct(facts.lines.site[takers])).sum())
+    return runs * _MOST_WRITTEN_OUT * facts.steps.measured_count >= len(takers)
 
 
 def _reads_numbers(facts: Facts, loops: list[_ElementLoop]) -> bool:
