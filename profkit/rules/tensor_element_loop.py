@@ -40,7 +40,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.core.marks import UNMARKED
-from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
+from profkit.derive.families import ELEMENTWISE, MATRIX, VIEW, operators_of
 from profkit.derive.operators.operators import has_type
 from profkit.derive.timeline.intervals import stretches, union
 from profkit.patterns import (
@@ -94,6 +94,10 @@ _AS_NUMBERS = (
     "The loop goes over whole numbers in a tensor and reads each of them. If Python needs them, iterate over "
     "`ix.tolist()`, one call for all. If they are indices, take everything at once: `x[ix]`, and for stretches of one "
     "length `x[ix[:, None] + torch.arange(length)]`."
+)
+_READ_AT_ONCE = (
+    "The loop only reads numbers, each by a call. `x.tolist()` fetches all of them in one. Where few are needed, let "
+    "PyTorch choose them first: `topk`, `argmax`, or a comparison and `nonzero`."
 )
 _NOT_YOURS = (
     "The loop is inside the library that this line calls. Call it for fewer steps, or on all that was gathered "
@@ -154,7 +158,7 @@ def _element_loops(facts: Facts) -> Suspicions:
             message=f"Python loops over {accesses:,} elements or rows of tensors {in_a_step(facts)} and runs "
             f"{format_count(round(len(rows) / steps), 'operator')} for them, one by one: "
             f"{format_time(spent_ns)}.",
-            fix=_NOT_YOURS if in_library else _AS_NUMBERS if _reads_numbers(facts, loops) else _VECTORISED,
+            fix=_NOT_YOURS if in_library else _advice(facts, loops),
             kind=Kind.OPPORTUNITY if in_library else None,
             rows=rows,
             edit=_vectorise(facts, loops),
@@ -315,6 +319,16 @@ def _runs_each_round(facts: Facts, takers: Rows) -> bool:
     marks = located_marks(facts)
     runs = int(np.isin(facts.trace.events.site[marks], distinct(facts.lines.site[takers])).sum())
     return runs * _MOST_WRITTEN_OUT * facts.steps.measured_count >= len(takers)
+
+
+def _advice(facts: Facts, loops: list[_ElementLoop]) -> str:
+    """What to write instead of a loop of the program's own."""
+    if _reads_numbers(facts, loops):
+        return _AS_NUMBERS
+    rows = np.concatenate([loop.rows for loop in loops])
+    reads = operators_of(facts.trace, _READS)[rows]
+    only_reads = bool(reads.any()) and bool((reads | operators_of(facts.trace, VIEW)[rows]).all())
+    return _READ_AT_ONCE if only_reads else _VECTORISED
 
 
 def _reads_numbers(facts: Facts, loops: list[_ElementLoop]) -> bool:

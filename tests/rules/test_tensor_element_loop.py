@@ -104,6 +104,18 @@ def test_a_loop_that_reads_whole_numbers_out_of_a_tensor_is_told_to_read_them_at
     assert advice in found.fix
 
 
+@pytest.mark.parametrize(("more", "advice"), [((), "x.tolist()"), (("aten::mul",), "Vectorise")])
+def test_a_loop_that_only_reads_numbers_is_told_to_fetch_them_in_one_call(more, advice):
+    """`scores.append(x[i, j].item())`: no arithmetic is left to be done at once."""
+
+    def part(at: float) -> list[Json]:
+        names = ("aten::select", "aten::select", *more, "aten::item")
+        return [tensor_op(name, at + 5 * i + k, 0.8, [8]) for i in range(64) for k, name in enumerate(names)]
+
+    (found,) = find(facts_of(steps_of(part)))
+    assert advice in found.fix
+
+
 @pytest.mark.parametrize(("elements", "reported"), [(4096, 1), (4097, 0)])
 def test_rows_of_up_to_4096_elements_are_small(elements, reported):
     assert len(find(facts_of(steps_of(lambda at: summing(at + 10, size=[elements]))))) == reported
