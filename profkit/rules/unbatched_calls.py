@@ -233,8 +233,8 @@ _ONCE = (
 )
 _SEVERAL_AT_A_TIME = (
     "Go through the samples several at a time, and call the model once for all of them. Pad those of unequal length to "
-    "the longest of the call (`pad_sequence`) and give the model a mask; samples of like length, sorted, need little "
-    "padding. Samples that come one by one, as from a camera, have to be computed one by one."
+    "the longest of the call (`pad_sequence`) and give the model a mask. Samples sorted by length need little padding. "
+    "Samples that come one by one, as from a camera, have to be computed one by one."
 )
 _BY_LEVEL = (
     "Collect what can be computed at the same time: all nodes of one level of a tree, or the same step of all "

@@ -34,7 +34,7 @@ _ADVICE: Mapping[str, Advice] = {
         "The line draws by weights, and sums up the weights of all elements for each draw.",
         "While the weights stay, draw for many steps in one call, or sum them up once: `random.choices` takes "
         "`cum_weights`, and `numpy.searchsorted` finds places in sums. If each step changes a few weights, keep their "
-        "sums in a tree, as prioritised replay does: a draw and a change then read about 20 numbers of a million.",
+        "sums in a tree, as prioritised replay does. A draw or a change then reads 20 numbers of a million.",
         ("choice",),
     ),
     kinds.DEEP_COPY: Advice(
