@@ -43,10 +43,10 @@ from profkit.patterns import Places, call_site, first_shape, in_most_steps, prog
 from profkit.patterns.calls import run_in_training
 from profkit.patterns.flow.data_flow import LocatedFlow, calls_around, located_flow, longest_chain, shared_inputs
 from profkit.patterns.flow.equal_calls import EqualCalls, equal_calls, loops_of
+from profkit.patterns.flow.sample_steps import sample_loop
 from profkit.patterns.loops.independent_rounds import head_of, rounds_are_independent
 from profkit.patterns.loops.located import body_and_called, lines_between, located_marks, marks_around, sites_between
 from profkit.patterns.loops.loop_source import calls_independent_modules
-from profkit.patterns.loops.sample_steps import sample_loop
 from profkit.patterns.step_calls import repeated_in_measured
 from profkit.rules.base import (
     HIGH_FROM,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from profkit.patterns.loops.sample_steps import sample_loop
+from profkit.patterns.flow.sample_steps import sample_loop
 from profkit.rules.unbatched_calls import unbatched_calls
 from profkit.run.directory import CallSite, LoaderUse, Run
 from tests.traces import facts_of, mark, op, step
