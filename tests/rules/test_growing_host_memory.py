@@ -10,7 +10,7 @@ import pytest
 from profkit.derive.facts import Facts
 from profkit.rules.base import CannotLook, Need, Severity, missing_needs
 from profkit.rules.growing_host_memory import growing_host_memory
-from profkit.run.directory import Host, LiveHolder, LiveSample
+from profkit.run.directory import Host, LiveHolder, LiveSample, Run
 from profkit.trace.events import no_trace
 from tests.rules.watched import S, watched
 from tests.traces import facts_of, op, step
@@ -77,6 +77,20 @@ def test_it_is_of_high_severity_only_if_what_was_seen_reaches_so_far(memory_gb, 
     (found,) = growing_host_memory.check(Facts(no_trace(), run, account=facts.account))
     assert "is full in" in found.message
     assert found.severity is severity
+
+
+@pytest.mark.parametrize(("recorded_until_s", "is_told"), [(30, True), (37, False)])
+def test_growth_that_recording_held_up_at_first_is_not_steady(recorded_until_s, is_told):
+    """A cache that fills: without the recorded steps, which took longer, it is seen to slow down."""
+    sizes, size = [], 400.0
+    for at in range(80):
+        sizes.append(size)
+        size += 5 if at < 18 else 12 * math.exp(-(at - 18) / 90)
+    account = watched(memory=curve(sizes)).account
+    until_us = recorded_until_s * 1e6
+    events = [one for at in (until_us - 200, until_us - 100) for one in (step(0, at, 99), op("aten::mm", at + 1, 9))]
+    found = list(growing_host_memory.check(facts_of(events, run=Run(), account=account)))
+    assert bool(found) is is_told
 
 
 def test_too_few_looks_cannot_be_judged():
