@@ -118,3 +118,18 @@ def test_work_beside_the_loop_that_trains_in_each_step_is_told_as_such(beside_ms
     found = watched(split, [20.0] * 100)
     assert [one.severity for one in found] == ([] if severity is None else [severity])
     assert all("runs in each step, beside the loop in it that trains" in one.message for one in found)
+
+
+@pytest.mark.parametrize(("imports_s", "share"), [(0, "13 %"), (30, "5.7 %, and 13 %")])
+def test_what_comes_once_before_the_first_step_makes_nothing_small(imports_s, share):
+    """A run of seconds that tries a program out is mostly imports, one of hours is not."""
+    training = StackTime(StackActivity.BACKWARD.value, (0,), 20 * S, 0, 40 * S, 90 * S, 99, 3)
+    reading = StackTime(StackActivity.OTHER.value, (1, 2), 3 * S, 0, 45 * S, 80 * S, 9, 3)
+    importing = StackTime(StackActivity.IMPORTING.value, (), imports_s * S, 0, 1 * S, 31 * S, 9, 1)
+    columns = [((1, S),) if n in (50, 60, 70) else ((0, S),) if n >= 40 else ((2, S),) for n in range(91)]
+    stacks = (training, reading, importing)
+    account = RunAccount(0, S, 100 * S, (TRAIN, READ, PARSE), stacks, S, tuple(columns), is_over=True)
+    (found,) = repeated_epoch_work.check(Facts(no_trace(), Run(torch="2.13"), account=account))
+    first, _, rest = share.partition(", and ")
+    assert f", {first} of the run" in found.message
+    assert (f"and {rest} of what follows its start" in found.message) is bool(rest)
