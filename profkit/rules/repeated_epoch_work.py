@@ -171,7 +171,7 @@ def _late_starts(timed: TimedLines, whole: WholeRun, least_ns: float) -> Suspici
 
 def _makes_starts_late(line: TimedLine) -> bool:
     """Whether the line makes batches, mostly in long steps, and does not belong to the function that trains."""
-    return line.label == DATA and line.is_apart and line.excess_ns >= _MOSTLY * line.timed_ns
+    return line.label == DATA and line.is_apart and line.excess_ns >= _MOSTLY * line.timed_ns > 0
 
 
 def _is_in_usual_steps(timed: TimedLines, found: Repeated) -> bool:

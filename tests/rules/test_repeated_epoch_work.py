@@ -11,7 +11,7 @@ from profkit.rules.repeated_epoch_work import repeated_epoch_work
 from profkit.run.directory import CallSite, Run
 from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
 from profkit.trace.events import no_trace
-from tests.patterns.looks import BATCH, BEGUN_NS, CALLED, EVALUATE, UPDATE, looked_at, slow_steps
+from tests.patterns.looks import BATCH, BEGUN_NS, CALLED, DRAW, EVALUATE, UPDATE, looked_at, slow_steps
 from tests.traces import facts_of, op, step
 
 S = 1_000_000_000
@@ -99,6 +99,23 @@ def test_a_sampler_that_takes_its_time_for_each_batch_makes_no_start_late():
 def test_less_than_a_tenth_at_an_epoch_s_start_is_bookkeeping():
     columns, steps = slow_steps(BATCH, count=1)
     assert watched([{UPDATE: 100 * MS}] * 20 + columns, [20.0] * 100 + steps) == []
+
+
+@pytest.mark.parametrize("ms", [90, 60])
+def test_lines_of_one_sampler_count_together(ms):
+    """Each of two lines takes less than a tenth of the run."""
+    columns, steps = slow_steps(BATCH, ms=ms)
+    halves = [
+        {BATCH: column[BATCH] // 2, DRAW: column[BATCH] // 2, **{k: v for k, v in column.items() if k != BATCH}}
+        if BATCH in column
+        else column
+        for column in columns
+    ]
+    found = watched([{UPDATE: 100 * MS}] * (10 if ms == 90 else 30) + halves, [20.0] * 50 + steps)
+    assert len(found) == (ms == 90)
+    for one in found:
+        assert one.message.startswith("This line and 1 other take")
+        assert {place.line for place in (one.location, *one.also)} == {9, 10, 42}
 
 
 def test_work_between_the_epochs_that_long_steps_hold_is_told_as_such():
