@@ -1,12 +1,13 @@
 """The process takes more and more memory of the machine while it trains.
 
 What it detects
-The process's resident memory between the first step and the last, in eight blocks of equal time. Its lowest values must
-rise from block to block, by 128 MB and a fifth in all, in the second half by at least half as much as in the first, and
-in the last quarter at half of the average rate or more. A cache that fills, or a first epoch that loads data, levels
-off and is not reported. If names of the program were seen
-to hold more tensors or autograd graphs from step to step, `growing-live-tensors` and `retained-graph` tell of that
-instead. Small nodes that stay keep freed memory around them from going back to the system, so the process grows faster
+The process's resident memory between the first step, or what was recorded, and the last step, in eight blocks. Its
+lowest values must rise from block to block, by 128 MB and a fifth in all. In the second half and in the last quarter
+they must rise nearly as fast as before. A cache that fills, or a first epoch that loads data, levels off and is not
+reported. Nor is growth in a few jumps: allocators take memory in large pieces and keep what is freed. So a few
+evaluations or larger batches look like this until the pieces suffice. If names of the program were seen to hold more
+tensors or autograd graphs from step to step, `growing-live-tensors` and `retained-graph` tell of that instead.
+Small nodes that stay keep freed memory around them from going back to the system, so the process grows faster
 than they do.
 
 Why is this bad?
@@ -24,7 +25,8 @@ Use instead
 
 How the saving is estimated
 Not at all: memory is no time. The finding states how fast it grows. Some growth is meant, as that of a replay buffer
-that fills over days, so this is an opportunity.
+that fills over days, so this is an opportunity. Its severity is high if the machine would be full within six hours, and
+within ten times as long as the growth was seen.
 
 Sources: Kendall's rank correlation, M. G. Kendall, A new measure of rank correlation, Biometrika 1938; the median of
 all pairs' slopes, P. K. Sen, Estimates of the regression coefficient based on Kendall's tau, JASA 1968.
@@ -36,6 +38,7 @@ import numpy as np
 
 from profkit.patterns.retention.growing_graphs import growing_graphs
 from profkit.patterns.retention.holding import growing_names
+from profkit.patterns.whole_run.curves import early_ns, recorded_within
 from profkit.patterns.whole_run.run_parts import steps_within
 from profkit.rules.base import (
     CannotLook,
@@ -61,11 +64,16 @@ _MOST_SAMPLES = 1200
 """Twice as many as a watch takes: a file from anybody may hold any number, and all pairs of them are compared."""
 _LEAST_BYTES, _LEAST_SHARE = 128 << 20, 0.2
 """Allocators keep freed memory, and libraries load what they need at first use: less may be that."""
-_GOES_ON = 0.5
-"""Of the growth of the first half, in the second, and of the average rate, in the last quarter: what levels off has
-less. A large step's memory settles late while a recorder works in the process, too."""
+_GOES_ON = 0.75
+"""Of the rate of the first half, in the second and in the last quarter: what levels off is slower. What loses a
+quarter of its rate from one half to the other has reached more than two fifths of its level, if it nears one
+exponentially."""
+_MOST_OF_GROWTH, _LEAST_RISES = 0.8, 8
+"""So much of the growth comes in so many rises at least, or it is that of a few allocations."""
 _SOON_NS = 6 * 3600 * 1_000_000_000
 """A process that would fill the machine within so long may end in the night."""
+_FORESEEN = 10
+"""Times as long as growth was seen, for high severity: half a minute says nothing about an hour."""
 
 
 @rule(Kind.OPPORTUNITY, Need.WHOLE_RUN)
@@ -75,23 +83,27 @@ def growing_host_memory(facts: Facts) -> Suspicions:
     if within is None:
         raise CannotLook("no step was seen, so growth in the steps is not known")
     known = dict(facts.account.memory[:_MOST_SAMPLES])  # at different times, else there is no slope
-    samples = sorted((at, size) for at, size in known.items() if within[0] <= at <= within[1])
+    recorded = recorded_within(facts)  # recording makes steps longer, and so growth slower, and takes memory itself
+    begin_ns = within[0] if recorded is None else max(within[0], recorded[1] - early_ns(facts.account))
+    samples = sorted((at, size) for at, size in known.items() if begin_ns <= at <= within[1])
     if len(samples) < _LEAST_SAMPLES:
-        raise CannotLook(f"the memory was looked at fewer than {_LEAST_SAMPLES} times between the first step and last")
+        raise CannotLook(
+            f"the memory was looked at fewer than {_LEAST_SAMPLES} times between the first step, or the recording, and "
+            "the last step"
+        )
     times_ns, sizes = np.array(samples, dtype=np.float64).T
     lowest = np.array([block.min() for block in np.array_split(sizes, _BLOCKS)])
-    grown, half = lowest[-1] - lowest[0], _BLOCKS // 2
-    late, quarter = lowest[-1] - lowest[half], _BLOCKS // 4
-    goes_on = late >= _GOES_ON * (lowest[half - 1] - lowest[0]) and (
-        lowest[-1] - lowest[-1 - quarter] >= _GOES_ON * grown * quarter / (_BLOCKS - 1)
-    )
-    if grown < max(_LEAST_BYTES, _LEAST_SHARE * lowest[0]) or not goes_on or _order(lowest) < _LEAST_ORDER:
+    grown, kept = lowest[-1] - lowest[0], _kept(sizes)
+    if grown < max(_LEAST_BYTES, _LEAST_SHARE * lowest[0]) or _order(lowest) < _LEAST_ORDER:
+        return
+    if _rises(kept) < _LEAST_RISES or not _goes_on(times_ns, kept):
         return
     if facts.has_trace and (growing_names(facts) or growing_graphs(facts)):
         return
     rate = _slope(times_ns, sizes)
     room = max(0, facts.run.host.memory_bytes - int(sizes[-1])) if facts.run.host is not None else 0
     full_ns = room / rate if room and rate > 0 else None
+    soon_ns = min(_SOON_NS, _FORESEEN * (times_ns[-1] - times_ns[0]))
     full = f" At this rate the machine's memory is full in {format_time(full_ns)}." if full_ns is not None else ""
     yield Suspicion(
         message=f"The process's memory grows by {format_bytes(int(grown))} between the first step and the last, "
@@ -99,7 +111,7 @@ def growing_host_memory(facts: Facts) -> Suspicions:
         fix="Look for lists, dictionaries and caches that each step adds to, also in the dataset and in hooks. Keep "
         "numbers (`.item()`) instead of tensors or batches, and bound caches. `profkit diagnose` names what holds "
         "tensors.",
-        severity=Severity.HIGH if full_ns is not None and full_ns < _SOON_NS else Severity.MEDIUM,
+        severity=Severity.HIGH if full_ns is not None and full_ns < soon_ns else Severity.MEDIUM,
         count=1,
         confidence=0.7,
         evidence={"grown_bytes": int(grown), "bytes_per_hour": int(rate * 3600e9), "looks": len(samples)},
@@ -110,6 +122,26 @@ def _order(values: Float64s) -> float:
     """Kendall's tau between the values and their places: 1 if each is larger than all before it."""
     signs = np.sign(values[None, :] - values[:, None])
     return float(np.triu(signs, 1).sum() / (len(values) * (len(values) - 1) / 2))
+
+
+def _kept(sizes: Float64s) -> Float64s:
+    """At each look, the bytes that are not given back later."""
+    kept: Float64s = np.minimum.accumulate(sizes[::-1])[::-1]
+    return kept
+
+
+def _rises(kept: Float64s) -> int:
+    """In how many rises most of the growth comes."""
+    largest_first = np.sort(np.diff(kept))[::-1].cumsum()
+    return int(np.searchsorted(largest_first, _MOST_OF_GROWTH * largest_first[-1])) + 1
+
+
+def _goes_on(times: Float64s, kept: Float64s) -> bool:
+    """Whether the second half, and the last quarter, grow nearly as fast as the first half and as all of it."""
+    half, quarter = len(times) // 2, len(times) // 4
+    later = min(_slope(times[-part:], kept[-part:]) for part in (half, quarter))
+    average = float((kept[-1] - kept[0]) / (times[-1] - times[0]))
+    return later >= _GOES_ON * max(_slope(times[:half], kept[:half]), average)
 
 
 def _slope(times: Float64s, values: Float64s) -> float:

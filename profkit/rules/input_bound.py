@@ -55,6 +55,11 @@ If even the shortest request waits longer than the workers' account says that a 
 what takes the time, and no worker is the faster choice. The saving is what the shortest request waits beyond making,
 for each of them: the others may have waited because other programs had the CPUs. A worker's time is more than the main
 process takes, as a worker puts the batch into shared memory; what it waits for a CPU meanwhile is left out.
+
+If only the program's beginning was recorded, looks at the main thread over the whole run tell how much of it waits for
+batches. From a tenth on that is an opportunity, at the innermost line under which half of the wait passes. What the
+line takes of the run is the most that can be gained. The severity is medium if the waits take half of the run, else
+low.
 """
 
 from __future__ import annotations
@@ -79,7 +84,10 @@ from profkit.patterns.requests import (
 from profkit.patterns.time.advice import advice_on
 from profkit.patterns.time.hottest import hottest_function, narrowest_line
 from profkit.patterns.time.line_prices import batch_function, batch_prices, worker_function, worker_prices
+from profkit.patterns.whole_run.phases import DATA, whole_run
+from profkit.patterns.whole_run.timed_lines import line_of_phase
 from profkit.rules.base import (
+    HIGH_FROM,
     MEDIUM_FROM,
     CannotLook,
     Facts,
@@ -92,6 +100,8 @@ from profkit.rules.base import (
     format_count,
     format_share,
     format_time,
+    missing_needs,
+    reason_for,
     rule,
 )
 from profkit.run.directory import Host
@@ -111,6 +121,8 @@ _FEW_OTHERS = 0.25
 _MOST = 0.5
 """Of a batch's time. Below that, no single line accounts for it; above, whether it leads depends on what it gives back
 beside workers. Also of the step, for a price of high severity."""
+_MOST_OF_RUN, _PART_MAY_STAY = 0.5, 0.5
+"""Of a run whose steps were not recorded. Waits that take so much are where to begin, whatever workers would save."""
 _MOST_OF_TWO = 3 / 4
 """Of a batch's time, for the two lines of a function that take most of it: what they share, none has half of. Of a
 longer row of steps, such as reading, decoding and several transforms, each is needed, and workers come first."""
@@ -228,10 +240,17 @@ class _Plan(Struct, frozen=True):
         return self.cpus is None or self.cpus.are_enough
 
 
-@rule(Kind.FAULT, Need.WHOLE_STEP)
+@rule(Kind.FAULT)
 def input_bound(facts: Facts) -> Suspicions:
     """Findings at the line that makes the DataLoader, at the loop that asks for batches, or at the line that makes most
     of a batch."""
+    if missing_needs(facts, (Need.WHOLE_STEP,)):
+        yield _suspect_waits_of_run(facts)
+    else:
+        yield from _suspect_waits_of_steps(facts)
+
+
+def _suspect_waits_of_steps(facts: Facts) -> Suspicions:
     rows = _requests(facts)
     if not in_most_steps(facts, rows):
         return
@@ -270,6 +289,31 @@ def input_bound(facts: Facts) -> Suspicions:
         places=Places(places.location, (slowest[0], *places.also)) if slowest else places,
         rewrite=_with_workers(facts, loading, plan.workers),
         evidence=_evidence(facts, loading, plan),
+    )
+
+
+def _suspect_waits_of_run(facts: Facts) -> Suspicion:
+    """No whole step was recorded, but looks at the main thread tell how much of the run it waits for batches, and
+    where."""
+    whole, line = whole_run(facts), line_of_phase(facts, DATA)
+    share = line.phase_ns / whole.programs_ns if whole is not None and line is not None else 0.0
+    if line is None or not facts.is_beginning or share < HIGH_FROM:
+        raise CannotLook(reason_for(facts, Need.WHOLE_STEP))
+    return Suspicion(
+        message=f"The program waits for batches in {format_share(share)} of the run, {format_time(line.phase_ns)}, and "
+        f"{format_share(line.time_ns / line.phase_ns)} of that passes at this line. No step was recorded, so what "
+        "workers would save of one is not known.",
+        fix="Look at what the line does for each sample. What is the same for many, such as where a sample lies, can "
+        "be worked out once, when the dataset is made. What has to be done for each can be done by a DataLoader's "
+        "workers.",
+        kind=Kind.OPPORTUNITY,
+        severity=Severity.MEDIUM if share >= _MOST_OF_RUN else Severity.LOW,
+        run_ns=line.time_ns,
+        run_uncertainty=_PART_MAY_STAY,
+        confidence=0.7,
+        count=1,
+        places=Places.of_sites((line.site,)),
+        evidence={"waits_ns_in_run": line.phase_ns, "line_ns_in_run": line.time_ns},
     )
 
 

@@ -1,8 +1,9 @@
 """Between the epochs the program does the same work again and again, for a notable part of the run.
 
 What it detects
-Lines outside the loop that trains which run at least twice between the first step and the last, and take a tenth of
-the run or more: shuffling in Python, reading a file again, building batches or encoding text anew. Evaluations,
+Lines outside the loop that trains which run at least twice between the first step and the last, and take a tenth or
+more of the run, without what it does before its first step: shuffling in Python, reading a file again, building
+batches or encoding text anew. Evaluations,
 checkpoints, logging and waits for data have phases of their own and are not counted. But a sampler's or a dataset's
 own line counts that makes the first batch of an epoch late: it is mostly seen in steps much longer than the others.
 profkit looks at the main thread during the whole run for this, since the recorded steps never include it. If the looks
@@ -36,8 +37,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from profkit.findings.values import WholeRun
 from profkit.patterns import Places
-from profkit.patterns.whole_run.phases import BETWEEN, DATA, Repeated, repeated_between_steps, whole_run
+from profkit.patterns.whole_run.phases import BETWEEN, DATA, Repeated, recurring_ns, repeated_between_steps, whole_run
 from profkit.patterns.whole_run.timed_lines import TimedLine, TimedLines, timed_lines
 from profkit.rules.base import (
     HIGH_FROM,
@@ -57,7 +59,11 @@ from profkit.rules.base import (
 )
 
 _LEAST_SHARE = HIGH_FROM
-"""Less is ordinary bookkeeping."""
+"""Of the run without its start. Less is ordinary bookkeeping."""
+_LEAST_NS = 100_000_000
+"""In a run of seconds, less may be chance."""
+_NOTABLY_MORE = 1.5
+"""Times the share of the run: then that of the rest is worth a word."""
 _UNCERTAINTY = 0.5
 """Part of the work may have to stay."""
 _MOSTLY = 0.5
@@ -78,22 +84,30 @@ def repeated_epoch_work(facts: Facts) -> Suspicions:
     whole = whole_run(facts)
     if whole is None:
         return
-    run_ns, timed = whole.programs_ns, timed_lines(facts)
+    timed, least_ns = timed_lines(facts), max(_LEAST_SHARE * recurring_ns(whole), _LEAST_NS)
     if timed is not None:
-        yield from (_suspect_start(line, timed, run_ns) for line in timed.long if _makes_starts_late(line, run_ns))
+        yield from _late_starts(timed, whole, least_ns)
     for found in repeated_between_steps(facts, BETWEEN):
-        if found.time_ns < _LEAST_SHARE * run_ns:
+        if found.time_ns < least_ns:
             continue
         if timed is not None and _is_in_usual_steps(timed, found):
-            yield _suspect_in_steps(found, run_ns)
+            yield _suspect_in_steps(found, whole)
         else:
-            yield _suspect_between(found, run_ns)
+            yield _suspect_between(found, whole)
 
 
-def _suspect_between(found: Repeated, run_ns: int) -> Suspicion:
+def _takes(time_ns: int, whole: WholeRun, lines: int = 1) -> str:
+    """What one line or several take of the run and, if much of that is the program's start, of the rest."""
+    share, of_rest = time_ns / whole.programs_ns, time_ns / recurring_ns(whole)
+    rest = f", and {format_share(of_rest)} of what follows its start" if of_rest >= _NOTABLY_MORE * share else ""
+    who = "This line takes" if lines == 1 else f"This line and {format_count(lines - 1, 'other')} take"
+    return f"{who} {format_time(time_ns)}, {format_share(share)} of the run{rest}:"
+
+
+def _suspect_between(found: Repeated, whole: WholeRun) -> Suspicion:
     return _suspect(
-        f"This line takes {format_time(found.time_ns)}, {format_share(found.time_ns / run_ns)} of the run: it "
-        f"runs at least {found.visits} times between two runs of the loop that trains.{_mostly_at(found)}",
+        f"{_takes(found.time_ns, whole)} it runs at least {found.visits} times between two runs of the loop that "
+        f"trains.{_mostly_at(found)}",
         _FIX,
         [found.site, *found.inner],
         _spared_ns(found),
@@ -135,24 +149,29 @@ def _suspect(
     )
 
 
-def _makes_starts_late(line: TimedLine, run_ns: int) -> bool:
+def _late_starts(timed: TimedLines, whole: WholeRun, least_ns: float) -> Suspicions:
+    """A sampler or a dataset that prepares an epoch while its first batch is waited for: the lines of each function
+    together, as its work may be spread over several."""
+    functions: dict[tuple[str, str], list[TimedLine]] = {}
+    for line in filter(_makes_starts_late, timed.long):
+        functions.setdefault((line.site.file, line.site.function), []).append(line)
+    for lines in functions.values():
+        run_ns = sum(line.run_ns for line in lines)
+        if run_ns >= least_ns:
+            yield _suspect(
+                f"{_takes(run_ns, whole, len(lines))} {format_count(timed.long_steps, 'step')} waited much longer for "
+                f"a batch than the others, mostly while {'it' if len(lines) == 1 else 'they'} ran.",
+                "Prepare once what is the same in each epoch, where the sampler or the dataset is made: groups, lists, "
+                "files that are read. Only a new order of the samples has to be made anew.",
+                [*(line.site for line in lines), *lines[0].callers[:1]],
+                run_ns,
+                {"between_ns_in_run": run_ns, "long_steps_seen": timed.long_steps},
+            )
+
+
+def _makes_starts_late(line: TimedLine) -> bool:
     """Whether the line makes batches, mostly in long steps, and does not belong to the function that trains."""
-    is_special = line.label == DATA and line.is_apart and line.excess_ns >= _MOSTLY * line.timed_ns
-    return is_special and line.run_ns >= _LEAST_SHARE * run_ns
-
-
-def _suspect_start(line: TimedLine, timed: TimedLines, run_ns: int) -> Suspicion:
-    """A sampler or a dataset that prepares an epoch while its first batch is waited for."""
-    return _suspect(
-        f"This line takes {format_time(line.run_ns)}, {format_share(line.run_ns / run_ns)} of the run: "
-        f"{format_count(timed.long_steps, 'step')} waited much longer for a batch than the others, mostly while "
-        "it ran.",
-        "Prepare once what is the same in each epoch, where the sampler or the dataset is made: groups, lists, "
-        "files that are read. Only a new order of the samples has to be made anew.",
-        [line.site, *line.callers[:1]],
-        line.run_ns,
-        {"between_ns_in_run": line.run_ns, "long_steps_seen": timed.long_steps},
-    )
+    return line.label == DATA and line.is_apart and line.excess_ns >= _MOSTLY * line.timed_ns > 0
 
 
 def _is_in_usual_steps(timed: TimedLines, found: Repeated) -> bool:
@@ -161,12 +180,11 @@ def _is_in_usual_steps(timed: TimedLines, found: Repeated) -> bool:
     return timed.knows_usual and seen is not None and seen.timed_ns > 0 and seen.excess_ns < _MOSTLY * seen.timed_ns
 
 
-def _suspect_in_steps(found: Repeated, run_ns: int) -> Suspicion:
+def _suspect_in_steps(found: Repeated, whole: WholeRun) -> Suspicion:
     """Work of each step, beside a loop within the step that trains."""
-    share = found.time_ns / run_ns
+    share = found.time_ns / whole.programs_ns
     return _suspect(
-        f"This line takes {format_time(found.time_ns)}, {format_share(share)} of the run: it runs in each step, "
-        f"beside the loop in it that trains.{_mostly_at(found)}",
+        f"{_takes(found.time_ns, whole)} it runs in each step, beside the loop in it that trains.{_mostly_at(found)}",
         "Do once, before the training, what it does not change. What is made anew in each step, such as a copy "
         "of a model or an optimizer, can be made once and filled again.",
         [found.site, *found.inner],

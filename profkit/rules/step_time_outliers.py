@@ -56,7 +56,16 @@ from profkit.core.marks import SAVE_MARK
 from profkit.derive.steps.boundaries import compiling
 from profkit.findings.values import SHARE_OF_TIME, WholeRun
 from profkit.patterns import Places, garbage_collections
-from profkit.patterns.whole_run.phases import BETWEEN, DATA, EVALUATION, LOGGING, SAVING, UNGRADED, whole_run
+from profkit.patterns.whole_run.phases import (
+    BETWEEN,
+    DATA,
+    EVALUATION,
+    LOGGING,
+    SAVING,
+    UNGRADED,
+    recurring_ns,
+    whole_run,
+)
 from profkit.patterns.whole_run.timed_lines import TimedLines, TimedPhase, line_beside_steps, timed_lines
 from profkit.rules.base import (
     HIGH_FROM,
@@ -207,7 +216,7 @@ def _suspect_lines(slow: _Slow, period: int, timed: TimedLines, whole: WholeRun)
         confidence=0.7,
         count=len(slow.ratios),
         places=Places.of([Location.of(site) for site in dict.fromkeys(places)]),
-        severity=_weigh(share, is_priced),
+        severity=_weigh(share, is_priced, run_ns / max(recurring_ns(whole), 1)),
         evidence={**_evidence(slow, period), "lines_ns_in_run": run_ns},
     )
 
@@ -255,10 +264,11 @@ def _suspect_phases(slow: _Slow, period: int, timed: TimedLines, phases: Sequenc
     )
 
 
-def _weigh(share: float, is_priced: bool) -> Severity:
+def _weigh(share: float, is_priced: bool, of_rest: float) -> Severity:
+    """By the share of the run, and by that of what follows its start."""
     if is_priced:
         return Severity.MEDIUM if share >= _MOST_OF_TIME else Severity.LOW
-    return Severity.INFO if share >= HIGH_FROM else Severity.LOW  # the other rule reports it from there on
+    return Severity.INFO if of_rest >= HIGH_FROM else Severity.LOW  # the other rule reports it from there on
 
 
 def _find_slow(facts: Facts) -> _Slow | None:

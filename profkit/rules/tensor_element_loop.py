@@ -40,7 +40,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.core.marks import UNMARKED
-from profkit.derive.families import ELEMENTWISE, MATRIX, operators_of
+from profkit.derive.families import ELEMENTWISE, MATRIX, VIEW, operators_of
 from profkit.derive.operators.operators import has_type
 from profkit.derive.timeline.intervals import stretches, union
 from profkit.patterns import (
@@ -94,6 +94,10 @@ _AS_NUMBERS = (
     "The loop goes over whole numbers in a tensor and reads each of them. If Python needs them, iterate over "
     "`ix.tolist()`, one call for all. If they are indices, take everything at once: `x[ix]`, and for stretches of one "
     "length `x[ix[:, None] + torch.arange(length)]`."
+)
+_READ_AT_ONCE = (
+    "The loop only reads numbers, each by a call. `x.tolist()` fetches all of them in one. Where few are needed, let "
+    "PyTorch choose them first: `topk`, `argmax`, or a comparison and `nonzero`."
 )
 _NOT_YOURS = (
     "The loop is inside the library that this line calls. Call it for fewer steps, or on all that was gathered "
@@ -154,7 +158,7 @@ def _element_loops(facts: Facts) -> Suspicions:
             message=f"Python loops over {accesses:,} elements or rows of tensors {in_a_step(facts)} and runs "
             f"{format_count(round(len(rows) / steps), 'operator')} for them, one by one: "
             f"{format_time(spent_ns)}.",
-            fix=_NOT_YOURS if in_library else _AS_NUMBERS if _reads_numbers(facts, loops) else _VECTORISED,
+            fix=_NOT_YOURS if in_library else _advice(facts, loops),
             kind=Kind.OPPORTUNITY if in_library else None,
             rows=rows,
             edit=_vectorise(facts, loops),
@@ -300,13 +304,31 @@ def _functions_in(facts: Facts, code: int) -> int:
 
 def _is_in_library(facts: Facts, takers: Rows) -> bool:
     """Whether a function of somebody else takes the elements: not one of Python's own, such as `sum`, and not one of
-    the program's that ran so many lines that its later ones are only known at the line that calls it."""
-    if facts.trace.named(UNMARKED).any():
+    the program's that ran so many lines that its later ones are only known at the line that calls it. A line that runs
+    in each round is itself inside the loop, whatever it calls: `scores.append(x[i].item())`."""
+    if facts.trace.named(UNMARKED).any() or _runs_each_round(facts, takers):
         return False
     lines = [parse_piece(place.source) for place in call_sites(facts, distinct(facts.lines.site[takers]))]
     called = {name_called(node) for line in lines if line for node in ast.walk(line) if isinstance(node, ast.Call)}
     iterates = any(isinstance(node, (ast.For, ast.comprehension)) for line in lines if line for node in ast.walk(line))
     return not iterates and not called & vars(builtins).keys() and runs_inside_a_call(facts, takers)
+
+
+def _runs_each_round(facts: Facts, takers: Rows) -> bool:
+    """Whether the lines that take elements run for every few of them."""
+    marks = located_marks(facts)
+    runs = int(np.isin(facts.trace.events.site[marks], distinct(facts.lines.site[takers])).sum())
+    return runs * _MOST_WRITTEN_OUT * facts.steps.measured_count >= len(takers)
+
+
+def _advice(facts: Facts, loops: list[_ElementLoop]) -> str:
+    """What to write instead of a loop of the program's own."""
+    if _reads_numbers(facts, loops):
+        return _AS_NUMBERS
+    rows = np.concatenate([loop.rows for loop in loops])
+    reads = operators_of(facts.trace, _READS)[rows]
+    only_reads = bool(reads.any()) and bool((reads | operators_of(facts.trace, VIEW)[rows]).all())
+    return _READ_AT_ONCE if only_reads else _VECTORISED
 
 
 def _reads_numbers(facts: Facts, loops: list[_ElementLoop]) -> bool:

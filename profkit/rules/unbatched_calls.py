@@ -8,7 +8,9 @@ recorded, from the source of the loop's lines. Calls that form chains, such as t
 count by their longest chain: all of one level could be one call. Not reported: a recurrence, whose calls each need the
 one before; calls with weights of their own (`looped-modules`); calls with a backward pass between each two of them,
 which accumulate gradients to save memory; and a loop that goes on by numbers which Python reads from a result, unless
-its source shows that no round needs them.
+its source shows that no round needs them. Without training and without a DataLoader each step may be a call of the
+model. If that is on one sample, and the source of the loop's lines shows that no round needs another's result, it is
+an opportunity: the price is that of sixteen calls that become one.
 
 Why is this bad?
 Each call pays Python and the dispatcher for every operator, and so does its backward pass. A product of few rows mostly
@@ -41,6 +43,7 @@ from profkit.patterns import Places, call_site, first_shape, in_most_steps, prog
 from profkit.patterns.calls import run_in_training
 from profkit.patterns.flow.data_flow import LocatedFlow, calls_around, located_flow, longest_chain, shared_inputs
 from profkit.patterns.flow.equal_calls import EqualCalls, equal_calls, loops_of
+from profkit.patterns.flow.sample_steps import sample_loop
 from profkit.patterns.loops.independent_rounds import head_of, rounds_are_independent
 from profkit.patterns.loops.located import body_and_called, lines_between, located_marks, marks_around, sites_between
 from profkit.patterns.loops.loop_source import calls_independent_modules
@@ -67,6 +70,8 @@ from profkit.trace import NONE, Bools, Int64s, Rows, among, distinct
 _LEAST = 4
 """Calls, and how many times fewer they could be. Two or three views, towers or scales of one input are an
 architecture; from four on it is a loop."""
+_TOGETHER = 16
+"""Samples in one call where each step has one: with more hardly anything of the price of calls is left to save."""
 _MOST_LOOKED_AT = 100
 """Lines whose calls are followed, those with most operators first."""
 _NORMALISING = frozenset(("batch_norm", "cudnn_batch_norm", "instance_norm", "native_batch_norm"))
@@ -132,6 +137,26 @@ def unbatched_calls(facts: Facts) -> Suspicions:
         if known and in_most_steps(facts, np.sort(np.concatenate([rows for _, rows in known]))):
             site = call_site(facts, groups[0][0].calls.site)
             yield _suspect(facts, known, beside.pop((site.file, site.function), []) if site is not None else [])
+    yield from _one_sample_a_step(facts)
+
+
+def _one_sample_a_step(facts: Facts) -> Suspicions:
+    """The model that each step calls on one sample, in a loop whose rounds do not need each other."""
+    loop = sample_loop(facts)
+    if loop is not None:
+        yield Suspicion(
+            message="Each step calls the model on one sample. The lines of the loop show that no round needs another's "
+            f"result, so {_TOGETHER} samples could share a call.",
+            fix=_SEVERAL_AT_A_TIME,
+            rows=loop.rows,
+            edit=join_calls(facts, loop.rows, 1 / _TOGETHER),
+            worth=MEDIUM_FROM,
+            kind=Kind.OPPORTUNITY,
+            confidence=0.6,
+            count=1,
+            places=Places.of_sites((loop.call, loop.head)),
+            evidence={"samples_per_call": 1, "samples_together": _TOGETHER},
+        )
 
 
 def _in_measured_steps(facts: Facts, group: list[_Unbatched]) -> Rows:
@@ -205,6 +230,11 @@ _ONCE = (
     "Put the inputs into one tensor (`torch.stack`, `torch.cat`, or the tensor that the loop takes apart) and call it "
     "once. What reduces over the rows of one call, such as a mean or a loss, needs them in a dimension of their own. "
     "`torch.vmap` adds one. If memory is short, take several at a time."
+)
+_SEVERAL_AT_A_TIME = (
+    "Go through the samples several at a time, and call the model once for all of them. Pad those of unequal length to "
+    "the longest of the call (`pad_sequence`) and give the model a mask. Samples sorted by length need little padding. "
+    "Samples that come one by one, as from a camera, have to be computed one by one."
 )
 _BY_LEVEL = (
     "Collect what can be computed at the same time: all nodes of one level of a tree, or the same step of all "

@@ -61,6 +61,8 @@ _READING: Mapping[str, frozenset[str]] = {
 }
 """By the module that the call names; empty for a plain name."""
 _ROWS = frozenset(("iloc", "loc", "iat"))
+_PLACE_OF_P = 3
+"""Of the probabilities in ``numpy.random.choice(a, size, replace, p)``."""
 
 
 class CostlyLine(Struct, frozen=True):
@@ -215,6 +217,21 @@ def _draw_from_all(node: ast.AST, held: Mapping[str, str]) -> ast.expr | None:  
     return node if is_old and any(one.arg == "replace" and _is_false(one.value) for one in node.keywords) else None
 
 
+def _weighted_draw(node: ast.AST, held: Mapping[str, str]) -> ast.expr | None:  # noqa: ARG001
+    """``np.random.choice(n, few, p=weights)``, ``random.choices(rows, weights)``. With ``cum_weights`` nothing is
+    summed up."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return None
+    given = {one.arg for one in node.keywords if not _is_none(one.value)}
+    of_numpy = node.func.attr == "choice" and ("p" in given or len(node.args) > _PLACE_OF_P)
+    of_python = node.func.attr == "choices" and ("weights" in given or len(node.args) > 1)
+    return node if of_numpy or of_python else None
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
 def _is_false(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is False
 
@@ -241,6 +258,7 @@ _KINDS: Mapping[type[ast.AST], tuple[tuple[str, Callable[[ast.AST, Mapping[str, 
         (kinds.DEEP_COPY, _deep_copy),
         (kinds.ROW_OF_FRAME, _row_of_frame),
         (kinds.DRAW_FROM_ALL, _draw_from_all),
+        (kinds.WEIGHTED_DRAW, _weighted_draw),
         (kinds.INSIDE_DEQUE, _inside_deque),
     ),
 }

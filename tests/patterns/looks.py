@@ -15,6 +15,7 @@ _PLACES = (
     Place(CallSite("data.py", 9, "Sampler.__iter__", "groups = group(self.labels)")),
     Place(CallSite("train.py", 42, "main", "for x in loader:"), loop=39),
     Place(CallSite("train.py", 50, "main", "rows = shuffled(rows)"), loop=39),
+    Place(CallSite("data.py", 10, "Sampler.__iter__", "rows += draw(groups)")),
 )
 _STACKS = (
     (StackActivity.BACKWARD, (0,)),
@@ -23,10 +24,11 @@ _STACKS = (
     (StackActivity.DATA, (5, 4)),
     (StackActivity.OTHER, (6,)),
     (StackActivity.FORWARD, (0, 3)),
+    (StackActivity.DATA, (5, 7)),
 )
-UPDATE, SCORE, FORWARD, BATCH, EVALUATE, CALLED = range(len(_STACKS))
+UPDATE, SCORE, FORWARD, BATCH, EVALUATE, CALLED, DRAW = range(len(_STACKS))
 """Stacks: the training's backward pass, a line of an evaluation, a model called by it, a sampler's line that makes a
-batch, a line between the epochs, and the model called by the training."""
+batch, a line between the epochs, the model called by the training, and another line of the sampler."""
 
 
 def looked_at(columns: list[dict[int, int]], look_ms: float = 1, column_ms: int = 100) -> RunAccount:

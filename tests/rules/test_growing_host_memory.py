@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
+from profkit.derive.facts import Facts
 from profkit.rules.base import CannotLook, Need, Severity, missing_needs
 from profkit.rules.growing_host_memory import growing_host_memory
-from profkit.run.directory import LiveHolder, LiveSample
+from profkit.run.directory import Host, LiveHolder, LiveSample, Run
+from profkit.trace.events import no_trace
 from tests.rules.watched import S, watched
 from tests.traces import facts_of, op, step
 
@@ -45,10 +50,47 @@ def test_a_sawtooth_that_rises_is_told():
         pytest.param([500 + 800 * (at > 40) for at in range(80)], id="one jump"),
         pytest.param([400 + 20 * min(max(at - 30, 0), 21) + at / 10 for at in range(80)], id="level at last"),
         pytest.param([500 + 40 * (at % 20) for at in range(80)], id="freed after each epoch"),
+        *(
+            pytest.param([400 + 600 * (1 - math.exp(-at / 80 * share)) for at in range(80)], id=f"nears {share} of it")
+            for share in (4, 2, 1)
+        ),
+        pytest.param([400 + 60 * (at // 12) for at in range(80)], id="six jumps"),
+        pytest.param([400 + 60 * (at // 12) + 300 * (at % 12 > 9) for at in range(80)], id="six jumps, and peaks"),
     ],
 )
 def test_growth_that_is_small_or_ends_is_none(sizes):
     assert told(sizes) == []
+
+
+@pytest.mark.parametrize(("looks", "is_told"), [(8, True), (9, False)])
+def test_growth_at_the_end_of_each_epoch_is_told_after_ten_epochs(looks, is_told):
+    """Nine jumps of one size, of which eight are most of the growth; or eight."""
+    assert bool(told([400 + 60 * (at // looks) for at in range(80)])) is is_told
+
+
+@pytest.mark.parametrize(("memory_gb", "severity"), [(2.0, Severity.HIGH), (16.0, Severity.MEDIUM)])
+def test_it_is_of_high_severity_only_if_what_was_seen_reaches_so_far(memory_gb, severity):
+    """99 GB an hour for half a minute: the next five minutes can be told."""
+    facts = watched(memory=curve([500 + 10 * at for at in range(80)]))
+    host = Host(2, 2, int(memory_gb * 1e9))
+    run = replace(facts.run, host=host)
+    (found,) = growing_host_memory.check(Facts(no_trace(), run, account=facts.account))
+    assert "is full in" in found.message
+    assert found.severity is severity
+
+
+@pytest.mark.parametrize(("recorded_until_s", "is_told"), [(30, True), (37, False)])
+def test_growth_that_recording_held_up_at_first_is_not_steady(recorded_until_s, is_told):
+    """A cache that fills: without the recorded steps, which took longer, it is seen to slow down."""
+    sizes, size = [], 400.0
+    for at in range(80):
+        sizes.append(size)
+        size += 5 if at < 18 else 12 * math.exp(-(at - 18) / 90)
+    account = watched(memory=curve(sizes)).account
+    until_us = recorded_until_s * 1e6
+    events = [one for at in (until_us - 200, until_us - 100) for one in (step(0, at, 99), op("aten::mm", at + 1, 9))]
+    found = list(growing_host_memory.check(facts_of(events, run=Run(), account=account)))
+    assert bool(found) is is_told
 
 
 def test_too_few_looks_cannot_be_judged():

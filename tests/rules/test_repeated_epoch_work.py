@@ -11,7 +11,7 @@ from profkit.rules.repeated_epoch_work import repeated_epoch_work
 from profkit.run.directory import CallSite, Run
 from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
 from profkit.trace.events import no_trace
-from tests.patterns.looks import BATCH, BEGUN_NS, CALLED, EVALUATE, UPDATE, looked_at, slow_steps
+from tests.patterns.looks import BATCH, BEGUN_NS, CALLED, DRAW, EVALUATE, UPDATE, looked_at, slow_steps
 from tests.traces import facts_of, op, step
 
 S = 1_000_000_000
@@ -101,6 +101,23 @@ def test_less_than_a_tenth_at_an_epoch_s_start_is_bookkeeping():
     assert watched([{UPDATE: 100 * MS}] * 20 + columns, [20.0] * 100 + steps) == []
 
 
+@pytest.mark.parametrize("ms", [90, 60])
+def test_lines_of_one_sampler_count_together(ms):
+    """Each of two lines takes less than a tenth of the run."""
+    columns, steps = slow_steps(BATCH, ms=ms)
+    halves = [
+        {BATCH: column[BATCH] // 2, DRAW: column[BATCH] // 2, **{k: v for k, v in column.items() if k != BATCH}}
+        if BATCH in column
+        else column
+        for column in columns
+    ]
+    found = watched([{UPDATE: 100 * MS}] * (10 if ms == 90 else 30) + halves, [20.0] * 50 + steps)
+    assert len(found) == (ms == 90)
+    for one in found:
+        assert one.message.startswith("This line and 1 other take")
+        assert {place.line for place in (one.location, *one.also)} == {9, 10, 42}
+
+
 def test_work_between_the_epochs_that_long_steps_hold_is_told_as_such():
     (found,) = watched(*slow_steps(EVALUATE))
     assert "between two runs of the loop that trains" in found.message
@@ -118,3 +135,18 @@ def test_work_beside_the_loop_that_trains_in_each_step_is_told_as_such(beside_ms
     found = watched(split, [20.0] * 100)
     assert [one.severity for one in found] == ([] if severity is None else [severity])
     assert all("runs in each step, beside the loop in it that trains" in one.message for one in found)
+
+
+@pytest.mark.parametrize(("imports_s", "share"), [(0, "13 %"), (30, "5.7 %, and 13 %")])
+def test_what_comes_once_before_the_first_step_makes_nothing_small(imports_s, share):
+    """A run of seconds that tries a program out is mostly imports, one of hours is not."""
+    training = StackTime(StackActivity.BACKWARD.value, (0,), 20 * S, 0, 40 * S, 90 * S, 99, 3)
+    reading = StackTime(StackActivity.OTHER.value, (1, 2), 3 * S, 0, 45 * S, 80 * S, 9, 3)
+    importing = StackTime(StackActivity.IMPORTING.value, (), imports_s * S, 0, 1 * S, 31 * S, 9, 1)
+    columns = [((1, S),) if n in (50, 60, 70) else ((0, S),) if n >= 40 else ((2, S),) for n in range(91)]
+    stacks = (training, reading, importing)
+    account = RunAccount(0, S, 100 * S, (TRAIN, READ, PARSE), stacks, S, tuple(columns), is_over=True)
+    (found,) = repeated_epoch_work.check(Facts(no_trace(), Run(torch="2.13"), account=account))
+    first, _, rest = share.partition(", and ")
+    assert f", {first} of the run" in found.message
+    assert (f"and {rest} of what follows its start" in found.message) is bool(rest)

@@ -104,6 +104,18 @@ def test_a_loop_that_reads_whole_numbers_out_of_a_tensor_is_told_to_read_them_at
     assert advice in found.fix
 
 
+@pytest.mark.parametrize(("more", "advice"), [((), "x.tolist()"), (("aten::mul",), "Vectorise")])
+def test_a_loop_that_only_reads_numbers_is_told_to_fetch_them_in_one_call(more, advice):
+    """`scores.append(x[i, j].item())`: no arithmetic is left to be done at once."""
+
+    def part(at: float) -> list[Json]:
+        names = ("aten::select", "aten::select", *more, "aten::item")
+        return [tensor_op(name, at + 5 * i + k, 0.8, [8]) for i in range(64) for k, name in enumerate(names)]
+
+    (found,) = find(facts_of(steps_of(part)))
+    assert advice in found.fix
+
+
 @pytest.mark.parametrize(("elements", "reported"), [(4096, 1), (4097, 0)])
 def test_rows_of_up_to_4096_elements_are_small(elements, reported):
     assert len(find(facts_of(steps_of(lambda at: summing(at + 10, size=[elements]))))) == reported
@@ -443,16 +455,22 @@ def taking(at: float, place: int, dimension: int = 0) -> Json:
 
 
 def located(
-    sites: tuple[CallSite, ...], place_of: Callable[[int], int], nested: bool = False, more: Sequence[Json] = ()
+    sites: tuple[CallSite, ...],
+    place_of: Callable[[int], int],
+    nested: bool = False,
+    more: Sequence[Json] = (),
+    marks_of: int = 64,
 ) -> Any:
-    """Four steps of 64 rounds, each with an element and a sum; in the first each round has a mark of site 0."""
+    """Four steps of 64 rounds, each with an element and a sum; in the first so many rounds have a mark of site 0, that
+    of the last until the end."""
     events: list[Json] = []
     for i in range(4):
         events.append(step(i, LENGTH * i, LENGTH))
         for k in range(64):
             at = LENGTH * i + 10 + 3 * k
-            if i == 0:
-                events.append(mark(0, at - 0.2, LENGTH - 20 - 3 * k if nested else 2.9))
+            if i == 0 and k < marks_of:
+                stays = nested or (marks_of < 64 and k == marks_of - 1)
+                events.append(mark(0, at - 0.2, LENGTH - 20 - 3 * k if stays else 2.9))
             events += [taking(at, place_of(k)), tensor_op("aten::add", at + 1.5, 1, [], [])]
     return facts_of([*events, *more], callsites=sites)
 
@@ -502,16 +520,24 @@ def test_a_comprehension_lies_below_its_own_line_and_does_not_call_itself(line, 
     ],
 )
 def test_a_loop_inside_a_library_is_not_the_programs_fault(line, kind):
-    (found,) = find(located((CallSite("a.py", 5, "f", line),), lambda k: k))
+    (found,) = find(located((CallSite("a.py", 5, "f", line),), lambda k: k, marks_of=1))
     assert found.kind is kind
     assert ("inside the library" in found.fix) == (kind is not None)
 
 
+@pytest.mark.parametrize(("marks_of", "kind"), [(64, None), (10, None), (9, Kind.OPPORTUNITY)])
+def test_a_line_that_runs_in_each_round_is_no_library_whatever_it_calls(marks_of, kind):
+    """`x[i].item()` names neither `select` nor the operator that reads the number."""
+    line = CallSite("a.py", 5, "f", "scores.append(metric(x))")
+    (found,) = find(located((line,), lambda k: k, marks_of=marks_of))
+    assert found.kind is kind
+
+
 def test_a_function_of_the_program_that_ran_too_many_lines_is_no_library():
     """Its later rounds are only known at the line that calls it, as those of a library's function are."""
-    facts = located((CallSite("a.py", 5, "f", "y = metric(x)"),), lambda k: k)
+    facts = located((CallSite("a.py", 5, "f", "y = metric(x)"),), lambda k: k, marks_of=1)
     unmarked = annotation(UNMARKED, 11, 0.1)
-    (found,) = find(located((CallSite("a.py", 5, "f", "y = metric(x)"),), lambda k: k, more=[unmarked]))
+    (found,) = find(located((CallSite("a.py", 5, "f", "y = metric(x)"),), lambda k: k, more=[unmarked], marks_of=1))
     assert found.kind is None
     assert find(facts)[0].kind is Kind.OPPORTUNITY
 

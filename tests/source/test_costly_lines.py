@@ -57,6 +57,12 @@ CASES = {
         ("for _, row in frame.iterrows(): pass", ""),
     ],
     "draw-from-all": [("rows = np.random.choice(n, 9, replace=False)", "")],
+    "weighted-draw": [
+        ("rows = np.random.choice(n, 9, p=chances)", ""),
+        ("rows = rng.choice(n, 9, True, chances)", ""),
+        ("rows = random.choices(range(n), weights=self.weights, k=9)", ""),
+        ("rows = random.choices(rows, weights)", ""),
+    ],
     "inside-deque": [
         ("batch = random.sample(memory, 32)", "memory = deque(maxlen=9)"),
         ("x = memory[i]", "memory = collections.deque()"),
@@ -96,6 +102,10 @@ def test_what_runs_once_is_no_matter(tmp_path, line, before):
         ("total = total + loss", ""),
         ("rows = rng.choice(n, 9, replace=False)", ""),
         ("rows = np.random.choice(n, 9)", ""),
+        ("rows = np.random.choice(n, 9, p=None)", ""),
+        ("rows = random.choices(rows, k=9)", ""),
+        ("rows = random.choices(rows, cum_weights=sums, k=9)", ""),
+        ("row = random.choice(rows)", ""),
         ("x = frame.iloc[:9]", ""),
         ("frame.iloc[i] = x", ""),
         ("y = frame.apply(f)", ""),

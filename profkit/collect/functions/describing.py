@@ -62,6 +62,8 @@ _MOST_PARTS = 300
 """Values inside one argument or result that are looked at, each some microseconds."""
 _ARGUMENT_BYTES, _RESULT_BYTES = 64 << 10, 1 << 20
 """Of numbers that are compared as a whole: tensors that are given are mostly known by their memory and version."""
+_MADE_BYTES = 4 << 20
+"""Of an array that is given and that an earlier call gave: it is a new one each time, and 4 MB take 2 ms."""
 _PIECES, _PIECE_BYTES = 64, 1 << 10
 """Of larger results."""
 _MOST_TENSORS = 1000
@@ -89,6 +91,7 @@ class Describer:
     def __init__(self) -> None:
         self._objects: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._memories: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._made: dict[int, weakref.ref[Any]] = {}
         self._last = self._parts = 0
         self.kept_bytes: int | None = 0
         self._by_kind: tuple[tuple[type | tuple[type, ...], _Describe], ...] = (
@@ -197,12 +200,21 @@ class Describer:
             raise Undescribed
         self._keep(_memory_behind(array))
         shape = array.dtype.str, array.shape
-        if array.nbytes <= (_RESULT_BYTES if is_result else _ARGUMENT_BYTES):
+        if array.nbytes <= (_RESULT_BYTES if is_result else _MADE_BYTES if self._is_made(array) else _ARGUMENT_BYTES):
+            if is_result and array.nbytes > _ARGUMENT_BYTES:
+                self._made[id(array)] = weakref.ref(array)
             return "numbers", *shape, hash(array.tobytes())
         if not array.flags.c_contiguous:
             raise Undescribed
+        if is_result:
+            self._made[id(array)] = weakref.ref(array)
         pieces = _pieces(array.ctypes.data, array.nbytes)  # NumPy counts no writes
         return ("pieces", *shape, pieces) if is_result else ("memory", *shape, array.ctypes.data, pieces)
+
+    def _is_made(self, array: Any) -> bool:
+        """Whether a call that was looked at gave the array."""
+        known = self._made.get(id(array))
+        return known is not None and known() is array
 
     def _container(self, value: Any, depth: int, *, is_result: bool) -> Hashable:
         kind, base = type(value), next(base for base in _CONTAINERS if issubclass(type(value), base))

@@ -207,10 +207,17 @@ class FunctionWatch:
             if self._spent_ns > _MOST_NS:
                 self.is_on = False
                 self._uninstall()
+                self._leave_out_open()
         except RecursionError:  # no call is left to say it
             self.is_on, self.ended = False, self.ended or _DEEP
         except Exception as error:  # it would reach the program
             self._fail(error)
+
+    def _leave_out_open(self) -> None:
+        """Calls whose end is not seen show nothing, neither that they repeat others nor that they do not."""
+        for call in self._open.values():
+            call.place.looked_at[self._step] -= 1
+        self._open = {}
 
     def _fail(self, error: Exception) -> None:
         self.ended = self.ended or f"watching for repeated calls of functions failed: {describe(error)}"

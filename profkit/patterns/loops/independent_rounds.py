@@ -192,8 +192,8 @@ def _keeps_to_itself(statement: ast.stmt | None) -> bool:
 
 def _effect_of(statement: ast.stmt | None, mine: _Round) -> _Effect | None:
     """What a statement does; None if it may do more than a round is allowed to."""
-    if statement is None:
-        return None
+    if statement is None or isinstance(statement, ast.With):
+        return None if statement is None else _effect_of_entering(statement, mine)
     is_own = isinstance(statement, (ast.If, ast.Continue, ast.Pass)) or _writes_to_own(statement, mine)
     if mine.may_write and is_own:
         return _effect_of_own(statement, mine)
@@ -207,6 +207,14 @@ def _effect_of(statement: ast.stmt | None, mine: _Round) -> _Effect | None:
         return None
     is_call, names = isinstance(statement, ast.Expr), renewed_names(statement)
     return _Effect(names, reads=reads(value), writes=is_call and mine.may_write) if names or is_call else None
+
+
+def _effect_of_entering(statement: ast.With, mine: _Round) -> _Effect | None:
+    """Of the head of `with torch.no_grad():`, whose body is further lines. What it gives a name to may have a state."""
+    entered = [item.context_expr for item in statement.items if item.optional_vars is None]
+    if len(entered) < len(statement.items) or not all(_is_pure(context, mine) for context in entered):
+        return None
+    return _Effect(reads=frozenset[str]().union(*map(reads, entered)))
 
 
 def _writes_to_own(statement: ast.stmt | None, mine: _Round) -> bool:

@@ -30,6 +30,13 @@ _ADVICE: Mapping[str, Advice] = {
         "shuffle all. Where a row may come twice, `rng.integers(n, size=few)` is cheaper still.",
         ("choice",),
     ),
+    kinds.WEIGHTED_DRAW: Advice(
+        "The line draws by weights, and sums up the weights of all elements for each draw.",
+        "While the weights stay, draw for many steps in one call, or sum them up once: `random.choices` takes "
+        "`cum_weights`, and `numpy.searchsorted` finds places in sums. If each step changes a few weights, keep their "
+        "sums in a tree, as prioritised replay does. A draw or a change then reads 20 numbers of a million.",
+        ("choice",),
+    ),
     kinds.DEEP_COPY: Advice(
         "The line copies an object with all that this refers to, one by one.",
         "Copy only what changes. For weights, use `{name: value.detach().clone() for name, value in "

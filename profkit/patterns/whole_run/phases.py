@@ -54,6 +54,7 @@ PHASES = (
     *(SAVING, NETWORK, COPYING, CHILD, ASKING, LOGGING, COLLECTING, AFTER, PROGRAM, PROFKIT),
 )
 """In the order in which a run has them."""
+_ONCE = (START, IMPORTS, BEFORE)
 OUTSIDE_STEPS = (EVALUATION, UNGRADED, BETWEEN, SAVING, COPYING, CHILD, ASKING, LOGGING)
 """The phases of a run that come again and again between its steps."""
 _OF_ACTIVITY: Mapping[str, str] = MappingProxyType({activity.value: phase for activity, phase in PHASE_OF.items()})
@@ -91,6 +92,12 @@ def whole_run(facts: Facts) -> WholeRun | None:
     whole = account_for(facts.account, phase_labels(facts))
     phases = tuple(replace(phase, in_steps=_is_in_steps(facts, phase)) for phase in whole.phases)
     return replace(whole, phases=phases, recorded_ns=recorded_within(facts), steps=steps_in_run(facts))
+
+
+def recurring_ns(whole: WholeRun) -> int:
+    """The program's time without what comes once, before its first step: of a run of seconds that tries a program out
+    it takes most, of one of hours nothing."""
+    return whole.programs_ns - sum(phase.time_ns for phase in whole.phases if phase.label in _ONCE)
 
 
 def _is_in_steps(facts: Facts, phase: Phase) -> bool:

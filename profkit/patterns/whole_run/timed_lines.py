@@ -301,6 +301,34 @@ def line_beside_steps(facts: Facts, labels: Collection[str]) -> LineBeside | Non
     return LineBeside(account.places[at].site, account.places[before[-1]].site if before else None, label, time_ns)
 
 
+class PhaseLine(Struct, frozen=True):
+    """The innermost line under which most of a phase of the run passes, its time there, and that of the phase."""
+
+    site: CallSite
+    time_ns: int
+    phase_ns: int
+
+
+def line_of_phase(facts: Facts, label: str) -> PhaseLine | None:
+    """The line of a phase, of those that the training does not run; None if no line has half of it."""
+    account, found = facts.account, phase_labels(facts)
+    same = _same_lines(account)
+    ways = [_places(account, number, same) for number in range(len(found))]
+    trained = {at for way, one in zip(ways, found, strict=True) if one == STEPS for at in way}
+    mine = [number for number in range(len(found)) if found[number] == label]
+    times, depths = Counter[int](), Counter[int]()
+    for number in mine:
+        for depth, at in enumerate(ways[number]):
+            times[at] += account.stacks[number].time_ns
+            depths[at] = max(depths[at], depth)
+    phase_ns = sum(account.stacks[number].time_ns for number in mine)
+    most = [at for at, ns in times.items() if at not in trained and ns * 2 >= phase_ns]
+    if not most:
+        return None
+    at = max(most, key=lambda at: (depths[at], times[at]))
+    return PhaseLine(account.places[at].site, times[at], phase_ns)
+
+
 def _places(account: RunAccount, number: int, same: list[int]) -> tuple[int, ...]:
     """The stack's lines, the caller first, each once. The file may come from anybody: it may name places that it
     lacks."""

@@ -242,6 +242,49 @@ def test_the_watch_ends_when_its_time_is_used(monkeypatch):
     assert watched(lambda: table(5), lambda: table(5)) == {}
 
 
+def test_a_call_in_which_the_time_ends_is_not_looked_at(monkeypatch):
+    """Its end is not seen: one of few would look as if it had given something new."""
+
+    def step() -> None:
+        for _ in range(2):
+            table(5)
+        monkeypatch.setattr(watching, "_MOST_NS", 0)
+        table(5)
+        monkeypatch.undo()
+
+    call = watched(step)["table"]
+    assert (call.looked_at, call.again) == (2, 1)
+
+
+def spread(matrix: Any) -> Any:
+    return matrix * 2
+
+
+@pytest.mark.parametrize("rows", [200, 500])
+def test_a_large_array_that_a_call_gave_is_known_by_what_it_holds(rows):
+    """It lies somewhere else each time, as do the results of what takes it."""
+    kept: list[Any] = []
+
+    def step() -> None:
+        kept.append(table(rows * rows))
+        kept.append(spread(kept[-1]))
+
+    calls = watched(step, step)
+    assert (calls["table"].across, calls["spread"].across) == (1, 1)
+
+
+@pytest.mark.parametrize("change", [0.0, 1.0])
+def test_a_large_array_that_is_written_into_is_another_argument(change):
+    kept: list[Any] = []
+
+    def step() -> None:
+        made = table(200 * 200)
+        made[7777] += len(kept) * change
+        kept.append((made, spread(made)))
+
+    assert ("spread" in watched(step, step)) is (change == 0)
+
+
 def test_what_each_step_costs_is_charged_once():
     watch = FunctionWatch(UserFiles())
     watch.begin()

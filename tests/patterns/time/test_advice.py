@@ -39,6 +39,8 @@ def test_the_advice_is_for_the_lines_of_the_expression(line, is_known):
         (kinds.LIST_SEARCH, "names.index", True),
         (kinds.LIST_SEARCH, "index.load", False),
         (kinds.DRAW_FROM_ALL, "np.random.choice", True),
+        (kinds.WEIGHTED_DRAW, "Random.choices", True),
+        (kinds.WEIGHTED_DRAW, "np.searchsorted", False),
         (kinds.LIST_SEARCH, "json.loads", False),
         (kinds.DEEP_COPY, "copy.deepcopy", True),
         (kinds.DEEP_COPY, "Image.resize", False),
