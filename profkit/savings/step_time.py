@@ -84,11 +84,7 @@ def step_time(facts: Facts) -> StepTime:
     timed_ns = unprofiled_steps(run, None)[0] if is_whole else ()
     reference_ns = int(pace(timed_ns)) if timed_ns else None
     if not facts.device.present:
-        reference_ns, held_up_ns = _reference(timed_ns, recorded_ns)
-        source = None if reference_ns is None else "measured"
-        kept = facts.once(unmarked_shares) if facts.marks_by_line.total_ns else recorded
-        rows = _spread(kept, kept, recorded_ns if reference_ns is None else reference_ns)
-        return StepTime(recorded_ns, reference_ns, source, rows=rows, recorded_rows=recorded, held_up_ns=held_up_ns)
+        return _without_device(facts, timed_ns)
     device_ns = min(_device_ns(facts), recorded_ns)
     busy_ns, works_ns = (_time_of(recorded, counts) for counts in (is_busy, is_of_device))
     own_ns = min(busy_ns, _own_work_ns(facts))
@@ -122,6 +118,15 @@ def step_time(facts: Facts) -> StepTime:
         recorded_rows=recorded,
         most_ns=most_ns,
     )
+
+
+def _without_device(facts: Facts, timed_ns: Sequence[int]) -> StepTime:
+    recorded_ns, recorded = facts.steps.usual_ns, facts.once(time_shares)
+    reference_ns, held_up_ns = _reference(timed_ns, recorded_ns)
+    source = None if reference_ns is None else "measured"
+    kept = facts.once(unmarked_shares) if facts.marks_by_line.total_ns else recorded
+    rows = _spread(kept, kept, recorded_ns if reference_ns is None else reference_ns)
+    return StepTime(recorded_ns, reference_ns, source, rows=rows, recorded_rows=recorded, held_up_ns=held_up_ns)
 
 
 def _reference(timed_ns: Sequence[int], recorded_ns: int) -> tuple[int | None, int | None]:
