@@ -41,10 +41,11 @@ took about as long."""
 class HandUpdates:
     """From `install` to `remove`, knows whether the program differentiates by hand. Python looks `grad` up in its
     module just before it calls it, so a property of the module's class notices that without being on the stack. From
-    `tell` on, each such look-up calls ``on_gradient``, which may not raise."""
+    `tell` on, each such look-up calls ``on_gradient``, which may not raise. Where the user ``chose`` calls of the model
+    as steps, only a program that differentiates is taken to update."""
 
-    def __init__(self, on_gradient: Callable[[], None] = lambda: None) -> None:
-        self._on_gradient, self._tells = on_gradient, False
+    def __init__(self, on_gradient: Callable[[], None] = lambda: None, chose: bool = False) -> None:
+        self._on_gradient, self._tells, self._chose = on_gradient, False, chose
         self._differentiates = self._gave_up = self._has_changed = False
         self._has_optimizer: bool | None = None
         self._weights: weakref.ref[Tensor] | None = None
@@ -98,13 +99,12 @@ class HandUpdates:
         self._gave_up = self._patience.is_over()
         return not self._gave_up
 
-
     def _may_update(self, module: nn.Module) -> bool:
         """Whether the program may update the model's weights without a gradient: it does not only infer, and has no
         optimizer, whose steps would tell."""
         if self._has_optimizer is None:
             self._has_optimizer = bool(living_optimizers())
-        return module.training and not self._has_optimizer
+        return module.training and not (self._chose or self._has_optimizer)
 
 
 def _numbers_of(weights: Tensor | None) -> bytes:

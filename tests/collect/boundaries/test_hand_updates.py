@@ -21,11 +21,16 @@ def optimizers(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def calls_that_count(
-    updates, differentiates: bool = True, examples: int = 4, steps: int = 3, is_training: bool = True
+    updates,
+    differentiates: bool = True,
+    examples: int = 4,
+    steps: int = 3,
+    is_training: bool = True,
+    chose: bool = False,
 ) -> list[int]:
     """The numbers of the calls that end a step, where ``updates(weights)`` comes after so many examples."""
     model, counted, calls = nn.Linear(3, 1).train(is_training), list[int](), 0
-    watch = HandUpdates()
+    watch = HandUpdates(chose=chose)
     forwards = ForwardCalls(lambda: counted.append(calls), Guard(lambda error: pytest.fail(str(error))), watch)
     watch.install()
     forwards.install()
@@ -87,6 +92,10 @@ def test_calls_of_a_model_that_only_infers_are_steps_at_once():
     """Checkpoints that are compared: each gives the model other weights."""
     update = replace_the_data
     assert calls_that_count(update, differentiates=False, is_training=False) == list(range(12))
+
+
+def test_calls_that_the_user_chose_are_steps_at_once():
+    assert calls_that_count(replace_the_data, differentiates=False, chose=True) == list(range(12))
 
 
 def test_calls_of_a_model_with_an_optimizer_are_steps_until_that_steps(optimizers):
