@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 from profkit.collect.boundaries.schedule import Moment, Phase
 from profkit.collect.machine import environment
@@ -39,17 +39,6 @@ _TRACED_PER_S = 100_000
 """Line marks let events come at most about so fast: 54,000 to 110,000 were measured."""
 
 
-class _Watch(Protocol):
-    @property
-    def uncharged_s(self) -> float:
-        """The CPU time that it took and that was not charged yet."""
-
-
-def watched_s(allowance: Allowance, watches: Iterable[_Watch]) -> float:
-    """The CPU time that all watches took so far; any thread may ask."""
-    return allowance.watched_s + sum(watch.uncharged_s for watch in watches)
-
-
 class PhaseRecordings:
     """Call `enter` for the first phase; at the end of each step `end_step`, then `advance` or `restart`, then `enter`
     again; and `conclude` at the end of the recording, which keeps what there is.
@@ -74,6 +63,7 @@ class PhaseRecordings:
         self._plan, self._allowance, self._bounds = plan, allowance, bounds
         self._calls, self._gradients, self._padding = parts.calls, parts.gradients, parts.padding
         self._functions = parts.functions
+        self._timed_watches = parts.calls, parts.functions, parts.padding
         self._schedule, self._recordings, self._prologue = parts.schedule, parts.recordings, parts.prologue
         self._tracer, self._parts, self._archive, self._file, self._notes = parts.tracer, parts, archive, file, notes
         self._memory = parts.memory
@@ -271,6 +261,11 @@ class PhaseRecordings:
         with self._allowance.spending(), pause_marked():
             return is_larger(roots, max(self._allowance.events_left // 2, FEW_EVENTS))
 
+    @property
+    def watched_s(self) -> float:
+        """The CPU time that the watches took so far; any thread may ask."""
+        return self._allowance.watched_s + sum(watch.uncharged_s for watch in self._timed_watches)
+
     def stop_tracing(self) -> None:
         self._tracer.stop(sys._getframe())
         self._memory.history.drop()
@@ -373,7 +368,7 @@ class PhaseRecordings:
             self._end_gradients()
 
     def _charge_watches(self) -> None:
-        for watch in (self._calls, self._functions, self._padding):
+        for watch in self._timed_watches:
             self._allowance.charge(watch.take_uncharged_s())
 
     def _end_gradients(self) -> None:

@@ -33,7 +33,7 @@ from profkit.collect.program.clocks import time
 from profkit.collect.program.engine import in_backward_pass
 from profkit.collect.program.guard import Guard
 from profkit.collect.recorder.archive import Archive, Parts, RunFile
-from profkit.collect.recorder.phase_recordings import PhaseRecordings, watched_s
+from profkit.collect.recorder.phase_recordings import PhaseRecordings
 from profkit.collect.recorder.prologue import Prologue
 from profkit.collect.recorder.watchdog import Watchdog
 from profkit.collect.sessions.allowance import Allowance
@@ -101,9 +101,7 @@ class Recorder:
         gradients, self._padding = GradientWatch(calls.aside), PaddingWatch(calls.aside, is_user, guard)
         self._prologue = prologue = Prologue(recordings, tracer, *limits, allowance)
         self._on_cuda = partial(guard, self._when_cuda_starts)
-        watches = calls, FunctionWatch(is_user), self._padding
-        look, watched = partial(guard, self._look), partial(watched_s, allowance, watches)
-        self._bounds = bounds = Bounds(*limits, allowance, look, watched)
+        self._bounds = bounds = Bounds(*limits, allowance, partial(guard, self._look), lambda: self._phases.watched_s)
         act = self.hears, partial(self._work, self._cut_off), self._move_on
         self._watchdog = Watchdog(prologue, bounds, tracer, self.thread, guard, *act)
         self._sampler = Sampler(self._file.run.host.cpus if self._file.run.host else 1, on_tick=self._look)
@@ -111,7 +109,7 @@ class Recorder:
         self._stacks = StackRequests(directory, plan.samples_stacks, schedule, self._use_workers)
         self._memory = memory = MemoryWatch(directory, is_user)
         census = Census(is_user, GrowthLines(tracer.was_executed), subject.generators)
-        seen = recordings, prologue, tracer, census, self._sampler, memory, *watches[:2]
+        seen = recordings, prologue, tracer, census, self._sampler, memory, calls, FunctionWatch(is_user)
         parts = Parts(schedule, self.choice, self.signals, *seen, gradients, self._padding)
         self._archive = Archive(directory, self._file, parts, is_user, self._notes, replaces)
         self._phases = PhaseRecordings(plan, allowance, bounds, parts, self._archive, self._file, self._notes)
