@@ -23,7 +23,6 @@ CLEAN = Program(Path("b.py"), "training", (), ())
 
 
 BY_CHANCE = {
-    "deep_tabular": "beside other programs its first step is cut off, and 25 steps leave no time for another",
     "echo_state": "its first eigenvalues take memory that ends the recording shortly before the loop, or in it",
     "lander_agent": "beside other programs its one recorded step is cut off before the loop that ends it",
 }

@@ -1,5 +1,6 @@
-"""Programs that differentiate by `torch.autograd.grad` and update their weights by hand: calls of the model between two
-updates are parts of one step. A loop over the examples of a batch, one gradient for each, makes sixty-four of them.
+"""Programs that update their weights by hand: calls of the model between two updates are parts of one step. A loop over
+the examples of a batch, one `torch.autograd.grad` for each, makes sixty-four of them. An evolution without gradients
+plays a game of hundreds with each set of weights.
 
 Nothing tells of such an update. But the model's weights are other tensors afterwards, or have another version. One that
 goes through ``.data`` leaves both as they are, so a few numbers of the first and the last weights are compared, too,
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch._C import TensorBase
 
+from profkit.collect.boundaries.accumulation import living_optimizers
 from profkit.collect.machine.patience import Patience
 from profkit.collect.program.guard import noticed
 
@@ -30,14 +32,22 @@ _READ_BYTES = 64
 which every example moves."""
 
 
+_UNKNOWN_S = 0.2
+"""The same if nothing is differentiated and no update was seen yet, for models in training mode without an optimizer.
+A program that only infers and does not say so has its first step so much later. The opening that was recorded before
+took about as long."""
+
+
 class HandUpdates:
     """From `install` to `remove`, knows whether the program differentiates by hand. Python looks `grad` up in its
     module just before it calls it, so a property of the module's class notices that without being on the stack. From
-    `tell` on, each such look-up calls ``on_gradient``, which may not raise."""
+    `tell` on, each such look-up calls ``on_gradient``, which may not raise. Where the user ``chose`` calls of the model
+    as steps, only a program that differentiates is taken to update."""
 
-    def __init__(self, on_gradient: Callable[[], None] = lambda: None) -> None:
-        self._on_gradient, self._tells = on_gradient, False
-        self._differentiates = self._gave_up = False
+    def __init__(self, on_gradient: Callable[[], None] = lambda: None, chose: bool = False) -> None:
+        self._on_gradient, self._tells, self._chose = on_gradient, False, chose
+        self._differentiates = self._gave_up = self._has_changed = False
+        self._has_optimizer: bool | None = None
         self._weights: weakref.ref[Tensor] | None = None
         self._last: weakref.ref[Tensor] | None = None
         self._version, self._numbers = 0, b""
@@ -58,7 +68,8 @@ class HandUpdates:
         self._tells = True
 
     def _note_lookup(self) -> None:
-        self._differentiates = True
+        if not self._differentiates:
+            self._differentiates, self._gave_up, self._patience = True, False, None
         if self._tells:
             self._on_gradient()
 
@@ -70,7 +81,7 @@ class HandUpdates:
 
     def go_on(self, module: nn.Module) -> bool:
         """The model was called: whether its weights are those of the call before, so that the step is not over."""
-        if self._gave_up or not self._differentiates:
+        if self._gave_up or not (self._differentiates or self._may_update(module)):
             return False
         weights = next(module.parameters(), None)
         if weights is None or weights.is_inference():
@@ -80,11 +91,20 @@ class HandUpdates:
             self._last = weakref.ref(deque(module.parameters(), maxlen=1)[0])
         self._weights, self._version = weakref.ref(weights), weights._version
         self._numbers = _numbers_of(weights) + _numbers_of(self._last() if self._last else None)
-        if known is not weights or before != (self._version, self._numbers) or self._patience is None:
-            self._patience = Patience(_PATIENCE_S)
+        is_changed = known is not weights or before != (self._version, self._numbers)
+        if is_changed or self._patience is None:
+            self._has_changed |= known is not None and is_changed
+            self._patience = Patience(_PATIENCE_S if self._differentiates or self._has_changed else _UNKNOWN_S)
             return False
         self._gave_up = self._patience.is_over()
         return not self._gave_up
+
+    def _may_update(self, module: nn.Module) -> bool:
+        """Whether the program may update the model's weights without a gradient: it does not only infer, and has no
+        optimizer, whose steps would tell."""
+        if self._has_optimizer is None:
+            self._has_optimizer = bool(living_optimizers())
+        return module.training and not (self._chose or self._has_optimizer)
 
 
 def _numbers_of(weights: Tensor | None) -> bytes:

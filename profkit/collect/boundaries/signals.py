@@ -62,7 +62,7 @@ class StepSignals:
         on_batch, on_epoch = self._on_batch, partial(self._give, SIGNALS["epoch"])
         self._loader = LoaderBatches(on_batch, on_epoch, guard, *watches[1:])
         self._backwards = BackwardPasses(partial(self._give, BACKWARD), guard, chosen == BACKWARD)
-        self._by_hand = HandUpdates(lambda: guard(self._on_gradient))
+        self._by_hand = HandUpdates(lambda: guard(self._on_gradient), chosen == FORWARD)
         self._forwards = ForwardCalls(partial(self._give, FORWARD), guard, self._by_hand)
         self._batches_count: bool | None = None
         self._gradients_count: bool | None = None

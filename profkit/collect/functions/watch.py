@@ -156,11 +156,15 @@ class FunctionWatch:
         else:
             self.stop()
 
+    @property
+    def uncharged_s(self) -> float:
+        """The seconds that `take_uncharged_s` would return; any thread may ask."""
+        return (self._before_ns + self._spent_ns - self._charged_ns) / 1e9
+
     def take_uncharged_s(self) -> float:
         """The CPU time that no earlier call of this returned, in seconds."""
-        spent, charged = self._before_ns + self._spent_ns, self._charged_ns
-        self._charged_ns = spent
-        return (spent - charged) / 1e9
+        taken_s, self._charged_ns = self.uncharged_s, self._before_ns + self._spent_ns
+        return taken_s
 
     @property
     def _spent_ns(self) -> int:

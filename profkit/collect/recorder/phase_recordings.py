@@ -13,7 +13,7 @@ from profkit.collect.machine import environment
 from profkit.collect.program.engine import is_larger
 from profkit.collect.recorder.archive import Archive, Parts, RunFile
 from profkit.collect.recorder.census_times import CensusTimes
-from profkit.collect.sessions.allowance import FEW_EVENTS, MANY_EVENTS, Allowance
+from profkit.collect.sessions.allowance import FEW_EVENTS, MANY_EVENTS, MAX_EVENTS, Allowance
 from profkit.collect.sessions.bounds import Bounds
 from profkit.collect.sessions.device_moments import take_moment
 from profkit.collect.sessions.host_marks import free_cycles
@@ -30,8 +30,11 @@ three times as many events."""
 _MOST_PER_S = 500_000
 """Events come at most so fast, in loops of the smallest operators (530,000 were measured)."""
 _TIMES_CUT = 4
-"""So many times the events of a step that was cut off must be left for another: half of what is left is kept back for
-what arrives before a cut, and nobody knows how much of the step was missing."""
+"""So many times the events of the steps that were cut off must be left for another: half of what is left is kept back
+for what arrives before a cut, and nobody knows how much of the step was missing. A step that counts for `MAX_EVENTS`
+that way fits in none."""
+_MOST_CUT = 3
+"""Steps that may be cut off before a part of one has to do. For each the program waits about a second."""
 _TRACED_PER_S = 100_000
 """Line marks let events come at most about so fast: 54,000 to 110,000 were measured."""
 
@@ -55,10 +58,12 @@ class PhaseRecordings:
         notes: list[str],
     ) -> None:
         self.is_paused = self._was_dropped = self._was_step_left_out = False
-        self._cut_events: int | None = None
+        self._cut_events: list[int] = []
+        self._cut_pace = 0.0
         self._plan, self._allowance, self._bounds = plan, allowance, bounds
         self._calls, self._gradients, self._padding = parts.calls, parts.gradients, parts.padding
         self._functions = parts.functions
+        self._timed_watches = parts.calls, parts.functions, parts.padding
         self._schedule, self._recordings, self._prologue = parts.schedule, parts.recordings, parts.prologue
         self._tracer, self._parts, self._archive, self._file, self._notes = parts.tracer, parts, archive, file, notes
         self._memory = parts.memory
@@ -80,6 +85,8 @@ class PhaseRecordings:
                 mark_located()
             elif phase is Phase.LOCATED:
                 self._memory.history.begin()
+                if self._cut_events:  # they are about the part, which this step replaces
+                    self._tracer.notes.clear()
                 self._tracer.start(sys._getframe(), self._plan.max_lines)
         elif self._recordings.running is not None:
             self._keep_whole()
@@ -186,7 +193,7 @@ class PhaseRecordings:
         self.stop_tracing()
         if phase in (Phase.AFTER, Phase.DONE):
             return
-        if not complete and self._cut_events is not None and not self._file.run.is_part:
+        if not complete and self._cut_events and not self._file.run.is_part:
             self._notes.append(_CUT_OFF)
             self._file.set(is_part=self._recordings.take_part_back())
         if not complete:
@@ -201,28 +208,34 @@ class PhaseRecordings:
         """End the recording within the step, as it cannot wait for the step's end; call `conclude` next."""
         self._notes.append(_CUT_OFF)
         self.stop_tracing()
-        self._allowance.charge(self._calls.budget.take_uncharged_s())
+        self._charge_watches()
         if self._schedule.recorded:
             self._recordings.drop_prologue()
         else:
             self._file.set(is_part=self._recordings.keep_part(), flow=self._calls.flow)
 
     def put_off(self) -> bool:
-        """The step that was to be located is too large for what is left: keep the part aside, and locate a later step
-        once the allowance has grown, which a tenth of the program's time makes it do. Returns False if it is too large
-        a second time, or if others record the same step."""
+        """The step that was to be located is too large for what is left, or its events came more slowly than expected:
+        keep the part aside, and locate a later step as soon as the allowance has so much left for it. A tenth of the
+        program's time makes that grow. Returns False if it can never grow so far, or if others record the same step.
+        """
         plan = self._plan
-        is_first = self._cut_events is None and self._schedule.phase is Phase.LOCATED and not self._schedule.recorded
-        if not is_first or plan.is_second or plan.stops or plan.is_rank or plan.is_light:
+        is_first = self._schedule.phase is Phase.LOCATED and not self._schedule.recorded
+        if not is_first or plan.stops or plan.is_rank or plan.is_light:
+            return False
+        if len(self._cut_events) >= _MOST_CUT or self._least_events > MAX_EVENTS:
             return False
         self.stop_tracing()
+        self._charge_watches()
+        ran_s = self._bounds.ran_s
         self._bounds.end()
-        self._allowance.charge(self._calls.budget.take_uncharged_s())
         self._file.set(flow=self._calls.flow)
         for watch in (self._calls, self._functions, self._gradients, self._padding):
             watch.stop()
         self._parts.census.forget()
-        self._cut_events = self._recordings.put_aside()
+        events = self._recordings.put_aside()
+        self._cut_events.append(events)
+        self._cut_pace = events / ran_s if ran_s > 0 else 0.0
         self._schedule.postpone()
         return True
 
@@ -248,6 +261,11 @@ class PhaseRecordings:
         with self._allowance.spending(), pause_marked():
             return is_larger(roots, max(self._allowance.events_left // 2, FEW_EVENTS))
 
+    @property
+    def watched_s(self) -> float:
+        """The CPU time that the watches took so far; any thread may ask."""
+        return self._allowance.watched_s + sum(watch.uncharged_s for watch in self._timed_watches)
+
     def stop_tracing(self) -> None:
         self._tracer.stop(sys._getframe())
         self._memory.history.drop()
@@ -263,7 +281,7 @@ class PhaseRecordings:
             if not self._plan.is_light:
                 self._gradients.begin()
         are_large = is_first and self._prologue.was_filled_by_events
-        self._bounds.begin(is_first, are_large, is_first and self._archive.is_second, self._most_s)
+        self._bounds.begin(is_first, are_large, is_first and self._archive.is_second, self._most_s, self._cut_pace)
         recording = self._recordings.start()
         if is_first and phase is Phase.LOCATED and not self._plan.is_light:
             self._calls.begin()
@@ -297,11 +315,16 @@ class PhaseRecordings:
         must record the same steps."""
         if self._plan.stops or self._plan.is_rank:
             return True
-        if self._cut_events is not None and self._allowance.events_left < _TIMES_CUT * self._cut_events:
+        if self._allowance.events_left < self._least_events:
             return False
         if not (self._archive.is_second or self._prologue.was_filled_by_events):
             return True
         return self._allowance.affords(self._schedule.reference_step_ns, self._a_part_will_do)
+
+    @property
+    def _least_events(self) -> int:
+        """How many must be left after the steps that were cut off."""
+        return _TIMES_CUT * sum(self._cut_events)
 
     @property
     def _a_part_will_do(self) -> bool:
@@ -328,23 +351,25 @@ class PhaseRecordings:
         if self._calls.is_installed or ended is Phase.LOCATED:  # it may have left within the step, its budget used
             with self._allowance.spending():
                 self._calls.end_step()
-            self._allowance.charge(self._calls.budget.take_uncharged_s())
             self._file.set(recomputation=self._calls.found, flow=self._calls.flow)
         if self._functions.is_installed:
             with self._allowance.spending():
                 self._functions.end_step()
-            self._allowance.charge(self._functions.take_uncharged_s())
             self._file.set(repeated_calls=self._functions.found)
         if self._padding.is_begun:
             is_recorded = self._padding.must_copy and self._recordings.running is not None
             with self._allowance.spending(), pause_marked() if is_recorded else nullcontext():
                 self._padding.end_step()
-            self._allowance.charge(self._padding.take_uncharged_s())
             self._file.set(padding=self._padding.found)
+        self._charge_watches()
         if ended is Phase.LOCATED:
             self.stop_tracing()
         else:
             self._end_gradients()
+
+    def _charge_watches(self) -> None:
+        for watch in self._timed_watches:
+            self._allowance.charge(watch.take_uncharged_s())
 
     def _end_gradients(self) -> None:
         """Note what became of the located step's gradients, which is known now."""

@@ -46,8 +46,8 @@ class Allowance:
     share is allowed (profkit's own work is taken off). ``computed`` is that of the calling thread: it does profkit's
     work while other threads of the program go on. Each is read a few times per recording, not per operator.
 
-    For a rank of a launch only `MAX_EVENTS` is the limit: a rank that skipped steps which others record could not be
-    compared with them.
+    ``watched_s`` is what was charged for watches. For a rank of a launch only `MAX_EVENTS` is the limit: a rank that
+    skipped steps which others record could not be compared with them.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Allowance:
     ) -> None:
         self._clock, self._computed, self._is_rank = clock, computed, is_rank
         self._begun = clock()
-        self._spent_s = self._watched_s = 0.0
+        self._spent_s = self.watched_s = 0.0
         self._stopped_s = _STOPPED_S
         self._events = self._depth = 0
         self.events_per_s = self.events_per_busy_s = 0.0
@@ -79,7 +79,7 @@ class Allowance:
 
     def charge(self, watched_s: float) -> None:
         """Watching the program's calls took so much CPU time, bit by bit between them."""
-        self._watched_s += watched_s
+        self.watched_s += watched_s
 
     def note_size(self, events: int, grown_bytes: int) -> None:
         """A recording held ``events``, and the process grew by that much, tensors included."""
@@ -101,7 +101,7 @@ class Allowance:
     @property
     def spent_ns(self) -> int:
         """What recording has cost so far, in nanoseconds of CPU time."""
-        return int((self._spent_s + self._watched_s) * 1e9)
+        return int((self._spent_s + self.watched_s) * 1e9)
 
     @property
     def events_held(self) -> int:
@@ -113,9 +113,9 @@ class Allowance:
         """How many events may still be recorded, from 0 to `MAX_EVENTS`."""
         if self._is_rank:
             return max(0, MAX_EVENTS - self._events)
-        spent_s = self._spent_s + self._watched_s
+        spent_s = self._spent_s + self.watched_s
         allowed_s = max(LEAST_S, SHARE * (self._clock() - self._begun - spent_s)) - _FIXED_S
-        left_s = allowed_s - self._spent_s - max(WATCH_S, self._watched_s) - self._events * _JUDGED_S
+        left_s = allowed_s - self._spent_s - max(WATCH_S, self.watched_s) - self._events * _JUDGED_S
         return max(0, min(MAX_EVENTS, int(left_s / (self._stopped_s + _JUDGED_S))))
 
     def steps_left(self, events: int) -> int:

@@ -46,37 +46,45 @@ _MODULE_BYTES = 100_000
 
 class Bounds:
     """In force from `begin` to `end`. Any thread may call `are_exceeded`. If a recording may last only for a short
-    time, ``look`` is called on a thread of its own from the end of that on."""
+    time, ``look`` is called on a thread of its own from the end of that on. ``watched_s`` is the CPU time that the
+    watches of profkit took so far."""
 
     def __init__(
-        self, limit_s: float, memory: HeldMemory, allowance: Allowance, look: Callable[[], None] = lambda: None
+        self,
+        limit_s: float,
+        memory: HeldMemory,
+        allowance: Allowance,
+        look: Callable[[], None] = lambda: None,
+        watched_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self._limit_s, self._memory, self._allowance = limit_s, memory, allowance
+        self._limit_s, self._memory, self._allowance, self._watched_s = limit_s, memory, allowance, watched_s
         self._alarm = Alarm(look)
+        self._begun = 0.0, 0.0
         self._full_bytes = self._most_bytes = inf
         self.end()
 
-    def begin(self, is_first: bool, are_large: bool, is_second: bool, most_s: float = inf) -> None:
+    def begin(self, is_first: bool, are_large: bool, is_second: bool, most_s: float = inf, pace: float = 0.0) -> None:
         """The first or a later recording of steps begins; line marks can only run out in the first. One
-        step may last ``most_s``, on the wall and in CPU time of the process.
+        step may last ``most_s``, on the wall and in CPU time of the process without that of profkit's watches.
 
         The steps ``are_large`` if the first one did not fit into the prologue: a million small operators took 299 MB,
         and then 26 s and 3.6 GB to stop. Such a recording, and one that ``is_second`` to an earlier one, may last twice
-        as long as its events took there. That limits their number, so on a crowded machine CPU time counts: the
-        process's, as a thread of the program that makes events need not be this one. If the steps are not large, it may
-        always last as long as `FEW_EVENTS` would. It may also last twice ``limit_s`` of `Patience`, so that a step that
-        waits for something does not stay recorded for ever.
+        as long as its events took there, or at the ``pace`` of a try that was cut off. That limits their number, so on
+        a crowded machine CPU time counts: the process's, as a thread of the program that makes events need not be this
+        one. If the steps are not large, it may always last as long as `FEW_EVENTS` would. It may also last twice
+        ``limit_s`` of `Patience`, so that a step that waits for something does not stay recorded for ever.
         """
-        now = time.monotonic()
+        now, computed_s = self._begun = self._read_clocks()
         events = self._allowance.events_left // (2 if are_large else 1)  # half is left for what arrives before the cut
         events_per_s = self._allowance.events_per_busy_s if are_large or is_second else 0.0
-        foreseen_s = max(2 * events / events_per_s, 0 if are_large else _FEW_S) if events_per_s else inf
+        likely = pace or events_per_s
+        foreseen_s = max(2 * events / likely, 0 if are_large else _FEW_S) if events_per_s else inf
         self._patience: Patience | None = Patience(2 * self._limit_s)
-        self._filled_at = now + foreseen_s, time.process_time() + foreseen_s
+        self._filled_at = now + foreseen_s, computed_s + foreseen_s
         if is_first:
             give_back()  # a stop leaves hundreds of megabytes free
         held = self._begun_bytes = self._memory.begin()
-        self._last_look, self._last_held, self._tensors = now, held, 0
+        self._last_look, self._last_held, self._tensors = self._begun, held, 0
         self._bytes_per_s = events_per_s * self._allowance.event_bytes if are_large else _BYTES_PER_S
         self._imports = Imports()
         least = _LEAST_OF_LARGE_BYTES if are_large else _LEAST_BYTES
@@ -92,7 +100,13 @@ class Bounds:
     def begin_step(self) -> None:
         """A step of the recording begins."""
         if self._most_s < inf:
-            self._step_over_at = time.monotonic() + self._most_s, time.process_time() + self._most_s
+            now, computed_s = self._read_clocks()
+            self._step_over_at = now + self._most_s, computed_s + self._most_s
+
+    @property
+    def ran_s(self) -> float:
+        """How long the recording has lasted, without waits and profkit's watches."""
+        return _busy_s(self._begun, self._read_clocks())
 
     def before_fork(self) -> None:
         """Leave no thread behind: Python warns of others when the process is forked."""
@@ -106,18 +120,16 @@ class Bounds:
         self._full_bytes = self._most_bytes = inf
         self._filled_at = self._step_over_at = inf, inf
         self._most_s = inf
-        self._last_look, self._last_held, self._tensors, self._bytes_per_s = 0.0, 0, 0, _BYTES_PER_S
+        self._last_look, self._last_held, self._tensors, self._bytes_per_s = (0.0, 0.0), 0, 0, _BYTES_PER_S
 
     def are_exceeded(self, has_ended: bool) -> bool:
         """``has_ended``: the line marks of the step reached their limit. So many lines leave so many events that all
         growth is attributed to them."""
-        now, patience = time.monotonic(), self._patience
+        now, patience = self._read_clocks(), self._patience
         if patience is not None and patience.is_over():
             return True
-        computed_s = time.process_time()
-        for over_at in (self._filled_at, self._step_over_at):
-            if min(now - over_at[0], computed_s - over_at[1]) > 0:
-                return True
+        if any(_busy_s(over_at, now) > 0 for over_at in (self._filled_at, self._step_over_at)):
+            return True
         held = self._held_by_events(now) if self._most_bytes < inf else 0
         most = min(self._most_bytes, self._full_bytes) if has_ended else self._most_bytes
         if held <= most:
@@ -128,7 +140,12 @@ class Bounds:
         self._full_bytes, self._most_bytes = self._full_bytes + more, self._most_bytes + more
         return False
 
-    def _held_by_events(self, now: float) -> int:
+    def _read_clocks(self) -> tuple[float, float]:
+        """The time on the wall, and the CPU time of the process without that of profkit's watches, in which no events
+        come: they take up to a second of a step that takes some milliseconds."""
+        return time.monotonic(), time.process_time() - self._watched_s()
+
+    def _held_by_events(self, now: tuple[float, float]) -> int:
         """The memory of the process without what grew too fast to be events. In large steps that is what grew faster
         than the events of the prologue, and nothing if their pace is not known: a training step of many operators also
         keeps hundreds of megabytes for its backward pass."""
@@ -136,10 +153,15 @@ class Bounds:
         if not self._bytes_per_s:
             return held
         gained = held - self._last_held
-        at_once = gained - int((now - self._last_look) * self._bytes_per_s)
+        at_once = gained - int(_busy_s(self._last_look, now) * self._bytes_per_s)
         self._tensors += max(0, at_once) + max(-self._tensors, min(0, gained))
         self._last_look, self._last_held = now, held
         return held - self._tensors
+
+
+def _busy_s(begun: tuple[float, float], now: tuple[float, float]) -> float:
+    """Several threads compute for longer than the time on the wall; a crowded machine lets them compute for less."""
+    return min(now[0] - begun[0], now[1] - begun[1])
 
 
 class Imports:

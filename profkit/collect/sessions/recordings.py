@@ -41,7 +41,7 @@ class Recordings:
         self.located: IO[bytes] | None = None
         self.running: ProfilerSession | None = None
         self.cut_operators_off = False
-        self.located_events = self.measured_events = self._prologue_events = 0
+        self.located_events = self.measured_events = self._kept_events = 0
         self._begun = self._ran_s = 0.0, 0.0
         self._directory, self._allowance, self._is_light = directory, allowance, is_light
         self._watch = ProfilerWatch(yield_to_program)
@@ -105,26 +105,28 @@ class Recordings:
             if stopped is None:
                 return 0
             events = self._look_through(stopped)
-            if self.prologue is None or events >= _ABOUT_AS_MUCH * self._prologue_events:
+            if self.prologue is None or events >= _ABOUT_AS_MUCH * self._kept_events:
                 written = write_plain(stopped, self._directory)
                 self.drop_prologue()
-                self.prologue, self._prologue_events = written, events
+                self.prologue, self._kept_events = written, events
             stopped.let_go()
             return events
 
     def keep_part(self) -> bool:
-        """Stop the running recording of a part of a step; keep it unless it is small and the prologue holds more.
-        Returns whether it was kept."""
+        """Stop the running recording of a part of a step; keep it unless it is small and the prologue, or the part that
+        was put aside, holds more. Returns whether it was kept."""
         with self._ending():
             stopped = self.stop()
             if stopped is None:
                 return False
             events = self._look_through(stopped)
-            enough = min(MANY_EVENTS, _ABOUT_AS_MUCH * self._prologue_events)
-            if self.prologue is not None and events < enough:
+            enough = min(MANY_EVENTS, _ABOUT_AS_MUCH * self._kept_events)
+            if (self.prologue is not None or self._aside is not None) and events < enough:
                 stopped.let_go()
                 return False
             self.drop_prologue()
+            self._drop_aside()
+            self._kept_events = events
             self.located, self.located_events = write_plain(stopped, self._directory), events
             return True
 
@@ -142,6 +144,11 @@ class Recordings:
             return False
         self.located, self._aside = self._aside, None
         return True
+
+    def _drop_aside(self) -> None:
+        if self._aside is not None:
+            self._aside.close()
+            self._aside = None
 
     def drop_prologue(self) -> None:
         if self.prologue is not None:
@@ -216,9 +223,7 @@ class Recordings:
 
     def _let_go_of_files(self) -> None:
         self.drop_prologue()
-        if self._aside is not None:
-            self._aside.close()
-            self._aside = None
+        self._drop_aside()
         if self.located is not None:
             self.located.close()
             self.located = None

@@ -66,10 +66,15 @@ class CallBudget:
         spent, self._spent_ns = self._spent_ns, 0
         return spent
 
+    @property
+    def uncharged_s(self) -> float:
+        """The seconds that `take_uncharged_s` would return; any thread may ask."""
+        return (self.all_ns - self._charged_ns) / 1e9
+
     def take_uncharged_s(self) -> float:
         """The seconds that no earlier call of this returned."""
-        charged_ns, self._charged_ns = self._charged_ns, self.all_ns
-        return (self.all_ns - charged_ns) / 1e9
+        taken_s, self._charged_ns = self.uncharged_s, self.all_ns
+        return taken_s
 
     @property
     def ended(self) -> str:

@@ -115,10 +115,15 @@ class PaddingWatch:
             self._handle.remove()
             self._handle = None
 
+    @property
+    def uncharged_s(self) -> float:
+        """The seconds that `take_uncharged_s` would return; any thread may ask."""
+        return (self._spent_ns - self._charged_ns) / 1e9
+
     def take_uncharged_s(self) -> float:
         """The CPU time, in seconds, that no earlier call of this returned."""
-        charged_ns, self._charged_ns = self._charged_ns, self._spent_ns
-        return (self._spent_ns - charged_ns) / 1e9
+        taken_s, self._charged_ns = self.uncharged_s, self._spent_ns
+        return taken_s
 
     @property
     def found(self) -> tuple[PaddedInput, ...] | None:

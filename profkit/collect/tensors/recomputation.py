@@ -210,6 +210,13 @@ class CallWatch(overrides.TorchFunctionMode):
     def take_spent_ns(self) -> int:
         return self.budget.take_spent_ns()
 
+    @property
+    def uncharged_s(self) -> float:
+        return self.budget.uncharged_s
+
+    def take_uncharged_s(self) -> float:
+        return self.budget.take_uncharged_s()
+
     def stop(self) -> None:
         """Stop watching, and release everything."""
         self.is_on = False

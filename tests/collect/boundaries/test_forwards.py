@@ -46,7 +46,7 @@ def listening(request: pytest.FixtureRequest) -> Install:
 
 
 def test_each_call_of_the_outermost_module_counts_once(listening):
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Sequential(nn.Linear(4, 2)))
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Sequential(nn.Linear(4, 2))).eval()
     _, known = listening()
     for _ in range(3):
         model(torch.ones(1, 4))
@@ -63,7 +63,7 @@ def test_a_half_made_module_is_left_alone(listening):
 
 
 def test_only_the_model_called_first_counts(listening):
-    teacher, student = nn.Linear(4, 4), nn.Linear(4, 4)
+    teacher, student = nn.Linear(4, 4).eval(), nn.Linear(4, 4).eval()
     _, known = listening()
     for _ in range(3):
         teacher(torch.ones(1, 4))
@@ -79,7 +79,7 @@ class _Resize(nn.Module):
 
 
 def test_modules_without_weights_do_not_count(listening):
-    model = nn.Sequential(nn.Linear(4, 4))
+    model = nn.Sequential(nn.Linear(4, 4)).eval()
     prepare, lossy = nn.Sequential(_Resize(), nn.Flatten()), nn.MSELoss()
     _, known = listening()
     for _ in range(3):

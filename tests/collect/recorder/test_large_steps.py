@@ -13,6 +13,7 @@ from profkit.collect.recorder.phase_recordings import _POSTPONED
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.prologue import Prologue
 from profkit.collect.sessions.allowance import Allowance
+from profkit.collect.sessions.bounds import Bounds
 from profkit.collect.sessions.lines import LineTracer
 from profkit.run.directory import load_run
 from profkit.run.plan import Plan, Subject
@@ -145,6 +146,49 @@ def test_the_part_stays_if_no_more_is_left(tmp_path, monkeypatch):
     assert (run.is_part, CUT_OFF in run.notes) == (True, True)
     assert "MulBackward0" not in names
     assert names.count("aten::mul") >= 200
+
+
+def record_cut_off(directory: Path, monkeypatch: pytest.MonkeyPatch, cuts: int, steps: int = 12) -> list[int]:
+    """Train steps of which the first that are located are cut off by their time, so many times. Returns the steps in
+    which that happened."""
+    cut: list[int] = []
+    is_over = {"now": False}  # not whenever the recorder itself looks
+    monkeypatch.setattr(Bounds, "are_exceeded", lambda *_, **__: is_over["now"])
+    with profile(directory, wait=1, warmup=1, active=1) as recording:
+        for number in range(steps):
+            loss, recorder = unrolled(50), recording._recorder
+            if len(cut) < cuts and recorder is not None and recorder._recordings.running and not recorder.over:
+                is_over["now"] = number > 0
+                recorder._watchdog.lines_ended()
+                cut += [number] * is_over["now"]
+                is_over["now"] = False
+            loss.backward()
+            recording.step()
+    return cut
+
+
+@pytest.mark.parametrize("cuts", [1, 2, 3])
+def test_a_step_is_located_however_often_earlier_ones_were_cut_off(tmp_path, monkeypatch, cuts):
+    cut = record_cut_off(tmp_path, monkeypatch, cuts)
+    run, names = load_run(tmp_path), [event["name"] for event in read_events(tmp_path)]
+    assert len(cut) == cuts
+    assert (run.is_part, CUT_OFF in run.notes) == (False, False)
+    assert names.count("MulBackward0") == 100  # a located and a measured step
+    assert not [one for one in run.unwatched if one.watch == "lines"]
+
+
+def test_after_four_steps_that_were_cut_off_a_part_has_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr("profkit.collect.sessions.recordings._ABOUT_AS_MUCH", 0)  # its beginning holds more
+    cut = record_cut_off(tmp_path, monkeypatch, cuts=99)
+    run, names = load_run(tmp_path), [event["name"] for event in read_events(tmp_path)]
+    assert len(cut) == 4
+    assert (run.is_part, CUT_OFF in run.notes) == (True, True)
+    assert names.count("aten::mul") == 50
+
+
+def test_no_step_is_tried_again_that_no_allowance_would_hold(tmp_path, monkeypatch):
+    monkeypatch.setattr("profkit.collect.recorder.phase_recordings.MAX_EVENTS", 100)
+    assert len(record_cut_off(tmp_path, monkeypatch, cuts=99)) == 2  # the first may have been cut off by chance
 
 
 def test_a_step_that_is_too_large_again_is_kept_in_part(tmp_path, monkeypatch):

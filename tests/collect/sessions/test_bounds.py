@@ -20,7 +20,7 @@ class Process:
     """A process whose memory and clocks a test sets; it once held ``peak_mb``."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, peak_mb: int = 500, available_mb: int = 100_000) -> None:
-        self.held_mb, self.now, self.computed = 300, 1000.0, 20.0
+        self.held_mb, self.now, self.computed, self.watched = 300, 1000.0, 20.0, 0.0
         monkeypatch.setattr(bounds.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(bounds.time, "process_time", lambda: self.computed)
         monkeypatch.setattr(bounds, "peak_rss_bytes", lambda: peak_mb * MB)
@@ -28,7 +28,7 @@ class Process:
         monkeypatch.setattr(bounds.psutil, "virtual_memory", lambda: memory)
         self.allowance = SimpleNamespace()
         resident = HeldMemory(lambda: self.held_mb * MB, lambda: None)
-        self.bounds = Bounds(30.0, resident, self.allowance)
+        self.bounds = Bounds(30.0, resident, self.allowance, watched_s=lambda: self.watched)
 
     def begin(
         self,
@@ -38,11 +38,12 @@ class Process:
         are_large: bool = False,
         event_bytes: int = 460,
         events_per_s: float = 0.0,
+        pace: float = 0.0,
     ) -> None:
         """Large steps are cut off at half of the events that are left."""
         self.allowance.events_left, self.allowance.event_bytes = events * (2 if are_large else 1), event_bytes
         self.allowance.events_per_busy_s = events_per_s
-        self.bounds.begin(is_first, are_large, is_second=events_per_s > 0)
+        self.bounds.begin(is_first, are_large, is_second=events_per_s > 0, pace=pace)
 
     def is_full_at(self, mb: int, after_s: float = 10.0, share: float = 1.0) -> bool:
         """``share`` is the CPU time of the process per second, on all processors together."""
@@ -99,9 +100,9 @@ def test_outside_a_recording_nothing_is_too_much(process):
 
 def test_all_growth_counts_once_the_lines_of_the_located_step_ran_out(process):
     process.begin()
-    process.held_mb, process.now = 300 + 48, process.now + 10
+    assert not process.is_full_at(300 + 48)
     assert not process.bounds.are_exceeded(has_ended=True)
-    process.held_mb, process.now = process.held_mb + 1, process.now + 1
+    assert not process.is_full_at(300 + 49)
     assert process.bounds.are_exceeded(has_ended=True)
     assert not process.bounds.are_exceeded(has_ended=False)
 
@@ -146,6 +147,40 @@ def test_time_in_which_others_compute_brings_no_events(process):
 def test_several_threads_bring_no_more_events_than_one(process):
     process.begin(60_000, events_per_s=20_000)
     assert [process.is_full_at(300, after_s, share=4.0) for after_s in (6.0, 0.1)] == [False, True]
+
+
+@pytest.mark.parametrize(("watched_s", "is_full"), [(0.0, True), (0.6, False)])
+def test_time_of_profkits_watches_brings_no_events(process, watched_s, is_full):
+    process.begin(60_000, events_per_s=20_000)
+    process.watched = watched_s
+    assert process.is_full_at(300, 6.1) is is_full
+
+
+def test_time_that_was_watched_before_does_not_count(process):
+    process.watched = 5.0
+    process.begin(60_000, events_per_s=20_000)
+    assert [process.is_full_at(300, after_s) for after_s in (6.0, 0.1)] == [False, True]
+    assert process.bounds.ran_s == pytest.approx(6.1)
+
+
+@pytest.mark.parametrize(("pace", "is_full"), [(20_000, True), (10_000, False)])
+def test_a_step_is_tried_again_at_its_own_pace(process, pace, is_full):
+    process.begin(60_000, events_per_s=20_000, pace=pace)
+    assert process.is_full_at(300, 6.1) is is_full
+
+
+def test_at_a_slow_pace_memory_still_grows_by_events_at_the_fastest(process):
+    """The part that was cut off had few events; a loop of small operators follows."""
+    process.begin(80_000, are_large=True, events_per_s=100_000, pace=5_000)
+    assert [process.is_full_at(300 + mb, after_s=0.5) for mb in (20, 41)] == [False, True]
+
+
+@pytest.mark.parametrize(("share", "is_full"), [(1.0, True), (0.05, False)])
+def test_growth_while_others_have_the_processor_is_not_one_of_events(process, share, is_full):
+    """The graph of a step, 60 MB, is made while the process computes for a twentieth of the time."""
+    process.begin(80_000, are_large=True, events_per_s=100_000)
+    full = [process.is_full_at(300 + 15 * look, 0.4, share) for look in range(1, 5)]
+    assert full[-1] is is_full
 
 
 def test_growth_faster_than_events_is_the_programs(process):
