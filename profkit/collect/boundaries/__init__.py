@@ -29,7 +29,7 @@ Decisions, and why they were made:
   counted as a step of 190 µs, and nobody saw a loop. A sampler, or a model written as a function, has no other sign:
   once the prologue is full, its gradients end steps. Before, all that was known of it had line marks.
 - The same holds without gradients, for models in training mode and programs without an optimizer. Each call of an
-  evolution's policy was a step of 50 µs, of which the loops over games and members showed nothing. Of fifteen programs
+  evolution's policy was a step of 50 µs, of which the loops over games and members showed nothing. Of eleven programs
   that only infer, all call ``eval()``.
 - Steps that a program announces win, however late. A step that calls its model 64 times was once cut into 64.
 - What comes once in several optimizer steps turns these into one step. Five of forty steps rarely include the
