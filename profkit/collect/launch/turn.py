@@ -4,7 +4,8 @@
 two are compared by: how long the run took from the import of torch on, when each optimizer's step ended, how long the
 main thread had waited for a busy processor until then, the peak memory, how many backward nodes are alive, whether
 random numbers came from a seed, where generators were made without one, and which files the program was loaded from.
-``parameters.npz`` beside it holds the optimizers' parameters at their first step and at the end.
+``parameters.npz`` beside it holds the optimizers' parameters at their first step and at the end, and how long each
+one's gradient is in that step.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class Turn:
         self._graph_nodes: list[int] = []
         self._optimizers: list[Any] = []
         self._starts: list[list[Any]] = []
+        self._gradients: list[list[float]] = []
         self._drawn_from: dict[str, str] = {}
         self._entropy = Entropy(os.getcwd(), seed)
 
@@ -112,6 +114,7 @@ class Turn:
         if not known and len(self._optimizers) < _MOST_OPTIMIZERS and os.getpid() == self._process:
             self._optimizers.append(stepping)
             self._starts.append(_numbers_of(stepping))
+            self._gradients.append(_gradient_lengths(stepping))
 
     def _after_step(self, *_: Any) -> None:
         ended_ns, crowded_ns = self._clocks()
@@ -131,6 +134,7 @@ class Turn:
         for number, (stepped, starts) in enumerate(zip(self._optimizers, self._starts, strict=True)):
             for name, values in (("start", starts), ("end", _numbers_of(stepped))):
                 arrays.update((f"{name}.{number}.{place:06d}", value) for place, value in enumerate(values))
+            arrays[f"gradients.{number}"] = np.array(self._gradients[number])
         with suppress(OSError):
             np.savez(self._result.with_name("parameters.npz"), **arrays)
 
@@ -177,6 +181,25 @@ def _numbers(parameter: Any, stride: int) -> Any:
             return flat.to(device="cpu", dtype=torch.float32, copy=True).numpy()
     except Exception:  # a sparse, sharded or meta tensor: the parent says that it was not compared
         return np.zeros(0, dtype=np.float32)
+
+
+def _gradient_lengths(optimizer: Any) -> list[float]:
+    """The norm of each parameter's gradient; 0 without one, and no number where it cannot be read."""
+    return [_gradient_length(one) for group in optimizer.param_groups for one in group["params"]]
+
+
+def _gradient_length(parameter: Any) -> float:
+    import torch
+
+    try:
+        gradient = parameter.grad
+        if gradient is None:
+            return 0.0
+        dense = gradient.coalesce().values() if gradient.is_sparse else gradient
+        with torch.no_grad():
+            return float(torch.linalg.vector_norm(dense.detach()))
+    except Exception:  # a sharded or meta tensor
+        return float("nan")
 
 
 def _count_graph_nodes() -> int:
