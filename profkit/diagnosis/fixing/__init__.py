@@ -1,7 +1,8 @@
 """A finding's change is applied to a copy of the program, and both are run by turns: faster, and the rest the same?
 
 ``trees.py`` copies, ``turns.py`` runs, ``results.py`` compares what two runs computed, with ``trained.py`` what they
-trained and with ``arrays.py`` the files they wrote. ``proving.py`` decides; ``patches.py`` makes the diff and writes it.
+trained and with ``arrays.py`` the files they wrote. ``proving.py`` decides, and ``patches.py`` makes the diff and
+writes it.
 
 Decisions, and why they were made:
 
