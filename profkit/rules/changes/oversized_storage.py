@@ -38,6 +38,8 @@ def _kept_view(text: ProgramText, part: libcst.BaseSmallStatement) -> libcst.Bas
         raise Refused("the line neither appends nor stores a value by its key")
     if isinstance(value, (libcst.Tuple, libcst.List, libcst.Set)):
         return _only_part([one.value for one in value.elements])
+    if isinstance(value, libcst.Call) and isinstance(value.func, libcst.Name) and value.func.value[:1].isupper():
+        return _only_part([one.value for one in value.args if not one.star])  # an object that holds several
     if isinstance(value, libcst.Dict):
         return _only_part([one.value for one in value.elements])
     return value

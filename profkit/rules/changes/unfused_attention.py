@@ -137,7 +137,9 @@ def _refuse_other_inputs(text: ProgramText, found: list[_Line], line: _Line) -> 
     passed = {name for name in read & given if not _only_asks(text, line.value, name)}
     is_changed = line.name.partition("[")[0].partition(".")[0] in read or mutated(text, line.value, read)
     if line.given or is_changed or (passed and called_in(line.value)):
-        raise Refused(f"line {text.line_of(line.statement)} is not a step of plain attention")
+        goes_on = len(found) > 1 and found[-2].name in variables_in(text, line.value)
+        other = found[-1] if goes_on else line  # the one before it led aside
+        raise Refused(f"line {text.line_of(other.statement)} is not a step of plain attention")
 
 
 def _read_statement(statement: libcst.CSTNode) -> _Line | None:

@@ -64,7 +64,7 @@ KEPT = """
         def push(self, row, reward):
             {change}
             self.rows.append((row, reward))
-    memory = Memory()
+    memory, Pair = Memory(), collections.namedtuple("Pair", "row reward")
     for n in range(4):
         frames = torch.full((5, 2), float(n))
         {line}  # here
@@ -83,6 +83,7 @@ def kept(line: str, change: str = "pass", later: str = "pass") -> str:
         ("memory.push(frames[n], 1.0)", "memory.push(frames[n].clone(), 1.0)"),
         ("memory.push(frames.select(0, n).detach(), 1)", "memory.push(frames.select(0, n).detach().clone(), 1)"),
         ("memory.rows.append((frames[n], 0.5))", "memory.rows.append((frames[n].clone(), 0.5))"),
+        ("memory.rows.append(Pair(frames[n], 1))", "memory.rows.append(Pair(frames[n].clone(), 1))"),
     ],
 )
 def test_of_what_a_line_keeps_the_only_part_is_copied(line, after):
@@ -96,6 +97,7 @@ def test_of_what_a_line_keeps_the_only_part_is_copied(line, after):
     [
         ("memory.push(frames[n], frames[0, 0])", "pass", "pass", "several values are kept at once"),
         ("memory.push(frames, 1.0)", "pass", "pass", "several values are kept at once"),
+        ("memory.rows.append(Pair(*both))", "pass", "pass", "several values are kept at once"),
         ("memory.push(row['frame'], 1.0)", "pass", "pass", "several values are kept at once"),
         ("memory.push(frames[n], 1.0)", "row.mul_(2)", "pass", "`push` changes `row` in place"),
         ("memory.push(frames[n], 1.0)", "pass", "frames.zero_()", "`frames` is changed in place"),
@@ -200,5 +202,3 @@ def test_a_mask_that_is_made_between_the_lines_of_attention_stays_there(lowest):
 def test_a_line_between_that_may_change_what_the_formula_reads_is_refused(first, between):
     with pytest.raises(Refused):
         changed("unfused-attention", attention(between, first=first))
-
-
