@@ -3,6 +3,9 @@
 All parameters of an optimizer together hide one of them: a scale of the logits is one number beside millions. So each
 is looked at too, if its gradient is more than rounding. The bias of an attention's keys, for instance, has none but
 that, and Adam makes steps of it all the same.
+
+What no optimizer trains is compared as far as both versions have it: the statistics of a batch norm tell how often it
+was called, although no result of the training depends on that.
 """
 
 from __future__ import annotations
@@ -17,11 +20,15 @@ from profkit.trace.events import Float64s
 
 Parameters = Mapping[str, Float64s]
 """Of one run, as ``start.N.…`` and ``end.N.…`` of the optimizer ``N``, and ``gradients.N``: how long each one's
-gradient is when it first steps."""
+gradient is when it first steps. ``state.…`` and ``count.…`` are buffers of modules, and parameters that no optimizer
+trains."""
+_KEPT_NAMES = ("state.", "count.")
 MOVED = 1e-3
 """Of how far training moved the parameters. A change of the order of additions leaves 1e-6 to 1e-4."""
 _MOVED_ALONE = 0.1
 """The same of a single parameter, whose steps may be a few, and which others' rounding moves too."""
+_KEPT = 0.01
+"""Of the size of a buffer: it follows from the parameters, which may differ by as much as they may."""
 _GRADIENT = 0.01
 """Of the length of a gradient in the first step: rounding has not added up by then."""
 _ROUNDING = 1e-4
@@ -43,11 +50,26 @@ def compare_parameters(before: Sequence[Parameters], after: Sequence[Parameters]
     if max(far) > MOVED:
         share = format_share(min(max(far), 9.99))
         return Comparison(differs=f"the trained parameters differ by {share} of how far training moved them")
-    if not any(_single_difference(first, run) for run in before[1:]):
-        single = next((one for run in after if (one := _single_difference(first, run))), "")
-        if single:
-            return Comparison(differs=single)
+    other = _other_gradient(before, after) or _other_state(before, after)
+    if other:
+        return Comparison(differs=other)
     return _compared(first, max(far))
+
+
+def _other_gradient(before: Sequence[Parameters], after: Sequence[Parameters]) -> str:
+    """What is said of a single parameter, if runs of the program as it was agree about each."""
+    if any(_single_difference(before[0], run) for run in before[1:]):
+        return ""
+    return next((one for run in after if (one := _single_difference(before[0], run))), "")
+
+
+def _other_state(before: Sequence[Parameters], after: Sequence[Parameters]) -> str:
+    """What is said of a buffer on which runs of the program as it was agree."""
+    first = before[0]
+    steady = [name for name in _kept(first) if all(_is_kept(first, run, name) for run in before[1:])]
+    other = next((name for run in after for name in steady if name in run and not _is_kept(first, run, name)), "")
+    owner, _, rest = other.partition(".")[2].partition(".")
+    return f"`{rest.rpartition('.')[0]}` of a {owner} ends as another" if other else ""
 
 
 def _compared(first: Parameters, far: float) -> Comparison:
@@ -63,14 +85,33 @@ def _compared(first: Parameters, far: float) -> Comparison:
 def _distance(first: Parameters, second: Parameters) -> float | None:
     """How far apart the parameters end, as a share of how far training moved the first; the worst optimizer counts.
     None if they are not alike."""
-    shapes = [{name: value.shape for name, value in one.items()} for one in (first, second)]
+    shapes = [{name: value.shape for name, value in _of_optimizers(one).items()} for one in (first, second)]
     if shapes[0] != shapes[1]:
         return None
     return max((_distance_of(first, second, number) for number in _optimizers(first)), default=0.0)
 
 
 def _optimizers(parameters: Parameters) -> list[str]:
-    return sorted({name.split(".")[1] for name in parameters})
+    return sorted({name.split(".")[1] for name in _of_optimizers(parameters)})
+
+
+def _of_optimizers(parameters: Parameters) -> Parameters:
+    return {name: value for name, value in parameters.items() if not name.startswith(_KEPT_NAMES)}
+
+
+def _kept(parameters: Parameters) -> list[str]:
+    """What is not trained."""
+    return [name for name in parameters if name.startswith(_KEPT_NAMES)]
+
+
+def _is_kept(first: Parameters, second: Parameters, name: str) -> bool:
+    """Whether a buffer ends the same. Integers must be equal, and one that is gone may be."""
+    if name not in second:
+        return False
+    one, other = first[name], second[name]
+    if name.startswith("count.") or not (np.isfinite(one).all() and np.isfinite(other).all()):
+        return np.array_equal(one, other, equal_nan=True)
+    return _length([one - other]) <= _KEPT * _length([one])
 
 
 def _names_of(parameters: Parameters, number: str) -> list[str]:

@@ -90,3 +90,49 @@ def test_a_run_keeps_the_length_of_each_gradient_of_the_first_step(tmp_path):
         lengths = arrays["gradients.0"]
     assert lengths[3] == 0.0
     assert (lengths[[0, 1, 2, 4]] > 0).all()
+
+
+def kept(mean: float, calls: int, **more: float) -> dict[str, np.ndarray]:
+    state = {"state.Net.norm.running_mean.4": np.full(4, mean), "count.Net.norm.num_batches_tracked.": np.array(calls)}
+    return {**trained(3.0), **state, **{name: np.array(value) for name, value in more.items()}}
+
+
+def test_a_batch_norm_that_is_called_less_often_is_seen_although_training_is_the_same():
+    assert differs(kept(0.5, 40), kept(0.5, 40)) == ""
+    assert differs(kept(0.502, 40), kept(0.5, 40)) == ""  # rounding of what it follows from
+    assert differs(kept(0.5, 1), kept(0.5, 40)) == "`norm.num_batches_tracked` of a Net ends as another"
+    assert differs(kept(0.1, 40), kept(0.5, 40)) == "`norm.running_mean` of a Net ends as another"
+
+
+def test_buffers_that_only_one_version_has_or_that_are_not_steady_say_nothing():
+    assert differs(trained(3.0), kept(0.5, 40)) == ""
+    assert differs(kept(0.5, 40), trained(3.0)) == ""
+    steady, other = kept(0.5, 40), kept(0.7, 41)
+    assert compare_parameters([steady, other], [kept(0.9, 42)]).differs == ""
+
+
+NORMED = """
+import copy, torch
+torch.manual_seed(0)
+backbone = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+head = torch.nn.Linear(4, 1)
+average = copy.deepcopy(head)
+optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+x = torch.rand(8, 3)
+for _ in range(5):
+    features = backbone(x).detach()
+    optimizer.zero_grad()
+    head(features).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_run_keeps_what_no_optimizer_trains(tmp_path):
+    (tmp_path / "prog.py").write_text(NORMED)
+    command = [sys.executable, "-m", "profkit.collect.launch.turn", f"--result={tmp_path / 'result.json'}"]
+    subprocess.run([*command, "--", "prog.py"], cwd=tmp_path, check=True)
+    with np.load(tmp_path / "parameters.npz") as arrays:
+        names = {name for name in arrays.files if name.startswith(("state.", "count."))}
+        assert int(arrays["count.Sequential.1.num_batches_tracked."]) == 5
+    assert "state.Sequential.1.running_mean.4" in names
+    assert "state.Linear.weight.1x4" in names  # the average's, which is no longer the trained one's
