@@ -149,9 +149,9 @@ def _single_difference(first: Parameters, second: Parameters) -> str:
             at = int(np.argmax(far))
             said = f"{new[at]:.3g} instead of {old[at]:.3g}"
             return f"the gradient of parameter {at + 1} of an optimizer has another length in its first step: {said}"
-        for at in np.flatnonzero(told):
-            if _apart_alone(first, second, names[at]) > _MOVED_ALONE:
-                return f"parameter {at + 1} of an optimizer is trained otherwise than before"
+        for single in np.flatnonzero(told).tolist():
+            if _apart_alone(first, second, names[single]) > _MOVED_ALONE:
+                return f"parameter {single + 1} of an optimizer is trained otherwise than before"
     return ""
 
 

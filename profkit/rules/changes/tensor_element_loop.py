@@ -60,13 +60,16 @@ def _of_numbers(text: ProgramText, loop: libcst.For, reason: Refused) -> bytes:
         refuse_later_reads(text, loop, {name})
         if changed := mutated(text, loop.body, variables_in(text, source)):
             raise Refused(f"`{min(changed)}`, which the loop goes over, is changed in place")
-        numbers = libcst.parse_expression(_numbers_of(text, source))
-        edits[source] = lambda _, numbers=numbers: numbers
+        edits[source] = _becoming(libcst.parse_expression(_numbers_of(text, source)))
         items = [call for call in calls if call is not None and called_name(call) == "item"]
         edits |= dict.fromkeys(items, lambda one: one.func.value)
     if not edits:
         raise reason
     return text.edited(edits)
+
+
+def _becoming(value: libcst.BaseExpression) -> Edit:
+    return lambda _: value
 
 
 def _read_as_number(text: ProgramText, name: libcst.Name) -> libcst.Call | None:

@@ -430,8 +430,10 @@ def _filled(text: ProgramText, loop: libcst.For, found: _Round, sequence: _Seque
     others = [one for one in uses(text, scope_of(text, loop), name) if not lies_in(text, one, begun[0])]
     if any(text.line_of(one) < text.line_of(loop) or (is_set(text, one) and one is not place.value) for one in others):
         return None
-    made = begun[0].body[0].value  # type: ignore[union-attr]  # as `_makes` looks for
-    sizes = [text_of(one.value) for one in made.args if one.keyword is None]  # type: ignore[union-attr]
+    part = begun[0].body[0]
+    made = part.value if isinstance(part, libcst.Assign) else None
+    given = made.args if isinstance(made, libcst.Call) else ()
+    sizes = [text_of(one.value) for one in given if one.keyword is None]
     rounds = text_of(loop.iter.args[0].value)  # type: ignore[attr-defined]  # a loop with an index has a range
     return _Filled(begun[0], name) if len(sizes) == _DIMENSIONS and sizes[sequence.axis] == rounds else None
 
