@@ -42,8 +42,8 @@ that wait for each other took 40 times as long beside four programs on two CPUs,
 _OF_THREADS = "fewer-threads"
 """The kind of experiment of which one thread shows nothing."""
 _BESIDE_OTHERS = 0.8
-"""The least width of a range where waits were left out, to either side: beside six processes on two CPUs, 7 of 8 answers
-lay as near to those of the quiet machine, as the same cache serves all."""
+"""The least width of a range where waits were left out, to either side: beside six processes on two CPUs, 7 of 8
+answers lay as near to those of the quiet machine. The same cache serves all."""
 _WIDEST = 3.0
 """Between the ends of a range: beyond it, it says neither whether a change wins nor how much."""
 _SPREAD = (10, 90)
