@@ -393,9 +393,18 @@ def _measure_all(facts: Facts, judged: list[PricedFinding], measure: Measure) ->
             notes.append(f"--measure: {judged[i].rule} {left}: {answer.failed}")
         else:
             priced[i] = _price_as_measured(facts, judged[i], trial, answer.measurement)
+            notes += _describe_waits(judged[i].rule, answer.measurement)
             if _is_worthless(priced[i].finding):
                 notes.append(_describe_no_gain(judged[i].rule, answer.measurement))
     return priced, notes
+
+
+def _describe_waits(rule: str, found: Measurement) -> list[str]:
+    """That others had the processor most of the time; nothing if they did not."""
+    if not found.waited:
+        return []
+    beside = f"other programs had the processor for {format_share(found.waited)} of the time"
+    return [f"--measure: {rule} was measured in one thread, without its waits, because {beside}: its range is wide"]
 
 
 def _describe_no_gain(rule: str, found: Measurement) -> str:

@@ -77,13 +77,16 @@ class Experiment(Struct, frozen=True):
 
 class Measurement(Struct, frozen=True):
     """The share of the time that the second form needs: the median, and a range from the spread of the rounds.
-    ``first_ns`` and ``second_ns`` are what the calls of one step took in each form."""
+    ``first_ns`` and ``second_ns`` are what the calls of one step took in each form. ``waited`` is the share of the time
+    in which other programs had the processor, if that was most of it: both forms then ran in one thread, and waits are
+    left out."""
 
     factor: float
     low: float
     high: float
     first_ns: int
     second_ns: int
+    waited: float = 0.0
 
 
 class Request(Struct, frozen=True):

@@ -134,6 +134,12 @@ def test_every_report_states_that_it_was_measured_on_this_machine():
     assert parse_json(render_json(measured).encode()) == measured
 
 
+def test_a_measurement_beside_other_programs_says_so():
+    measure, _ = answering(Answer(Measurement(0.5, 0.3, 0.7, 60_000, 30_000, waited=0.72)))
+    (note,) = (one for one in diagnose(doubles(), measure).health if "--measure" in one)
+    assert note.endswith("because other programs had the processor for 72 % of the time: its range is wide")
+
+
 def test_a_separate_process_measures_and_a_failure_affects_one_answer_only():
     answers = measuring.measure(doubles(here()), [UNKNOWN, SMALL])
     assert "no experiment is called 'unknown'" in answers[0].failed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from profkit.diagnosis.fixing.comparison import Comparison
 from profkit.diagnosis.fixing.proving import HELD, REFUSED, Fixes, Gain, Trial
-from profkit.diagnosis.fixing.results import Comparison
 from profkit.diagnosis.verify import Share
 from profkit.findings.values import Finding, Kind, Location, Severity
 from profkit.report.trials.fixes import render_fixes

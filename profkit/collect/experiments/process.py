@@ -2,8 +2,11 @@
 
 Both forms of a case run in alternation, A B A B, after a warm-up. Other load only adds to the time, and unequally: two
 threads that wait for each other lose more to a third than a single one does. So a form's time is that of its shorter
-turns, and the spread comes from the rounds, each compared within itself. Each experiment answers with a line of JSON as
-soon as it is done, so that a failure or a stop loses none of the earlier answers.
+turns, and the spread comes from the rounds, each compared within itself. Where other programs have the processor for
+most of the time, no turn is undisturbed: both forms run again in one thread, and what it waited for a processor is left
+out of each turn. What remains, such as a cold cache, hits both forms of a round, so their ratio is that of the middle
+round. Each experiment answers with a line of JSON as soon as it is done, so that a failure or a stop loses none of the
+earlier answers.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import median
 
 import msgspec
 import torch
@@ -35,6 +39,13 @@ _LOW = 0.1
 _CROWDED = 0.5
 """Largest share of the time in which other processes may have the CPU: beyond it, no turn is undisturbed. Two threads
 that wait for each other took 40 times as long beside four programs on two CPUs, in either form."""
+_OF_THREADS = "fewer-threads"
+"""The kind of experiment of which one thread shows nothing."""
+_BESIDE_OTHERS = 0.8
+"""The least width of a range where waits were left out, to either side: beside six processes on two CPUs, 7 of 8
+answers lay as near to those of the quiet machine. The same cache serves all."""
+_WIDEST = 3.0
+"""Between the ends of a range: beyond it, it says neither whether a change wins nor how much."""
 _SPREAD = (10, 90)
 """Percentiles of the rounds that bound the range."""
 
@@ -45,6 +56,15 @@ class Turns:
 
     first_ns: list[float]
     second_ns: list[float]
+    waited: float = 0.0
+    """The share of the time that was waiting for a busy processor, if it was so large that it is left out."""
+
+    def times(self) -> tuple[float, float]:
+        """Each form's time. Where no turn was undisturbed, their ratio is that of the middle round."""
+        if not self.waited:
+            return self.undisturbed()
+        took = median(self.first_ns)
+        return took, took * median(b / a for a, b in zip(self.first_ns, self.second_ns, strict=True))
 
     def undisturbed(self) -> tuple[float, float]:
         """Each form's time with little other load: a low quantile, because a single turn may be short by chance."""
@@ -62,11 +82,13 @@ def run(experiment: Experiment, device: str, budget_s: float = _BUDGET_S) -> Mea
     """Measure one experiment; raises `CannotRun` and whatever PyTorch raises."""
     if not experiment.cases:
         raise CannotRun("there is nothing to run")
-    first = second = weights = middle = low = high = 0.0
+    first = second = weights = middle = low = high = waited = 0.0
     for case in experiment.cases:
         a, b = forms_of(experiment, case, device)
-        turns = _take_undisturbed(a, b, budget_s / len(experiment.cases), device)
-        (took, took_instead), (least, most) = turns.undisturbed(), turns.ratios()
+        share_s, may_wait = budget_s / len(experiment.cases), device == "cpu" and experiment.kind != _OF_THREADS
+        turns = _take_undisturbed(a, b, share_s, device, may_wait)
+        (took, took_instead), (least, most) = turns.times(), turns.ratios()
+        waited = max(waited, turns.waited)
         first += case.calls * took
         second += case.calls * took_instead
         weight = case.recorded_ns or case.calls * took
@@ -77,20 +99,32 @@ def run(experiment: Experiment, device: str, budget_s: float = _BUDGET_S) -> Mea
     if not first > 0:
         raise CannotRun("the recorded calls are too short to be measured")
     factor, low, high = (one / weights for one in (middle, low, high))
-    return Measurement(factor, min(factor, low), max(factor, high), round(first), round(second))
+    if waited and high > _WIDEST * low:
+        raise CannotRun("other programs had the processor for most of the time, and the rounds differ too much")
+    if waited:
+        low, high = min(low, _BESIDE_OTHERS * factor), max(high, factor / _BESIDE_OTHERS)
+    return Measurement(factor, min(factor, low), max(factor, high), round(first), round(second), waited)
 
 
-def _take_undisturbed(a: Call, b: Call, budget_s: float, device: str) -> Turns:
-    """Raises `CannotRun` if other programs used the processor most of the time."""
+def _take_undisturbed(a: Call, b: Call, budget_s: float, device: str, may_wait: bool) -> Turns:
+    """The turns; if other programs used the processor most of the time, those of one thread without its waits. Raises
+    `CannotRun` if these ``may_wait`` not, as nothing tells them."""
     before, began = count_crowded_ns(), time.perf_counter_ns()
     turns = take_turns(a, b, budget_s, device)
     after, took = count_crowded_ns(), time.perf_counter_ns() - began
-    if before is not None and after is not None and after - before > _CROWDED * took:
+    if before is None or after is None or after - before <= _CROWDED * took:
+        return turns
+    if not may_wait:
         raise CannotRun("other programs had the processor for most of the time")
-    return turns
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return replace(take_turns(a, b, budget_s, device, without_waits=True), waited=(after - before) / took)
+    finally:
+        torch.set_num_threads(threads)
 
 
-def take_turns(a: Call, b: Call, budget_s: float, device: str) -> Turns:
+def take_turns(a: Call, b: Call, budget_s: float, device: str, without_waits: bool = False) -> Turns:
     """Time two calls in alternation for about ``budget_s``, at least a few rounds. Raises `CannotRun` if that takes too
     long.
 
@@ -105,19 +139,21 @@ def take_turns(a: Call, b: Call, budget_s: float, device: str) -> Turns:
     while len(turns.first_ns) < _ROUNDS[0] or (time.perf_counter() < end and len(turns.first_ns) < _ROUNDS[1]):
         if time.perf_counter() > latest:
             raise CannotRun("the recorded calls take too long to be measured in seconds")
-        turns.first_ns.append(_time(a, times_a, device))
-        turns.second_ns.append(_time(b, times_b, device))
+        turns.first_ns.append(_time(a, times_a, device, without_waits))
+        turns.second_ns.append(_time(b, times_b, device, without_waits))
     return turns
 
 
-def _time(call: Call, repeats: int, device: str) -> float:
-    """Nanoseconds per call."""
+def _time(call: Call, repeats: int, device: str, without_waits: bool = False) -> float:
+    """Nanoseconds per call, also without those in which this thread waited for a busy processor."""
     _wait_for(device)
-    start = time.perf_counter_ns()
+    waited, start = count_crowded_ns() if without_waits else 0, time.perf_counter_ns()
     for _ in range(repeats):
         call()
     _wait_for(device)
-    return (time.perf_counter_ns() - start) / repeats
+    took = time.perf_counter_ns() - start
+    waits = (count_crowded_ns() or 0) - (waited or 0) if without_waits else 0
+    return max(took - waits, 1) / repeats
 
 
 def _wait_for(device: str) -> None:

@@ -4,7 +4,8 @@
 two are compared by: how long the run took from the import of torch on, when each optimizer's step ended, how long the
 main thread had waited for a busy processor until then, the peak memory, how many backward nodes are alive, whether
 random numbers came from a seed, where generators were made without one, and which files the program was loaded from.
-``parameters.npz`` beside it holds the optimizers' parameters at their first step and at the end.
+``parameters.npz`` beside it holds the optimizers' parameters at their first step and at the end, and how long each
+one's gradient is in that step. What no optimizer trains is there, too: statistics of batches, averages of weights.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,8 @@ class Turn:
         self._graph_nodes: list[int] = []
         self._optimizers: list[Any] = []
         self._starts: list[list[Any]] = []
+        self._gradients: list[list[float]] = []
+        self._modules: list[Any] = []
         self._drawn_from: dict[str, str] = {}
         self._entropy = Entropy(os.getcwd(), seed)
 
@@ -112,6 +115,8 @@ class Turn:
         if not known and len(self._optimizers) < _MOST_OPTIMIZERS and os.getpid() == self._process:
             self._optimizers.append(stepping)
             self._starts.append(_numbers_of(stepping))
+            self._gradients.append(_gradient_lengths(stepping))
+            self._modules = self._modules or _outermost_modules()
 
     def _after_step(self, *_: Any) -> None:
         ended_ns, crowded_ns = self._clocks()
@@ -131,6 +136,9 @@ class Turn:
         for number, (stepped, starts) in enumerate(zip(self._optimizers, self._starts, strict=True)):
             for name, values in (("start", starts), ("end", _numbers_of(stepped))):
                 arrays.update((f"{name}.{number}.{place:06d}", value) for place, value in enumerate(values))
+            arrays[f"gradients.{number}"] = np.array(self._gradients[number])
+        trained = {id(one) for stepped in self._optimizers for group in stepped.param_groups for one in group["params"]}
+        arrays.update(_state_of(self._modules, trained))
         with suppress(OSError):
             np.savez(self._result.with_name("parameters.npz"), **arrays)
 
@@ -177,6 +185,52 @@ def _numbers(parameter: Any, stride: int) -> Any:
             return flat.to(device="cpu", dtype=torch.float32, copy=True).numpy()
     except Exception:  # a sparse, sharded or meta tensor: the parent says that it was not compared
         return np.zeros(0, dtype=np.float32)
+
+
+def _outermost_modules() -> list[Any]:
+    """The modules that are part of no other."""
+    import torch
+
+    with torch._C.DisableTorchFunctionSubclass():
+        found = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]
+    inner = {id(part) for one in found for part in one.__dict__.get("_modules", {}).values()}
+    return [one for one in found if id(one) not in inner]
+
+
+def _state_of(modules: Sequence[Any], trained: Set[int]) -> dict[str, Any]:
+    """The buffers and untrained parameters of modules, by class and name: ``state.…``, and ``count.…`` for integers.
+    Of several of a class the sum is kept, as nothing tells which is which."""
+    total, found = 0, dict[str, Any]()
+    for module in modules:
+        with suppress(Exception):  # a module that is not whole, a name that is no text
+            for name, value in (*module.named_parameters(), *module.named_buffers()):
+                total += value.numel()
+                if id(value) in trained or total > _MOST_NUMBERS or value.is_complex():
+                    continue
+                numbers = value.detach().to(device="cpu").double().numpy()
+                kind = "state" if value.is_floating_point() else "count"
+                key = f"{kind}.{type(module).__name__}.{name}.{'x'.join(map(str, numbers.shape))}"
+                found[key] = found[key] + numbers if key in found else numbers.copy()
+    return found
+
+
+def _gradient_lengths(optimizer: Any) -> list[float]:
+    """The norm of each parameter's gradient; 0 without one, and no number where it cannot be read."""
+    return [_gradient_length(one) for group in optimizer.param_groups for one in group["params"]]
+
+
+def _gradient_length(parameter: Any) -> float:
+    import torch
+
+    try:
+        gradient = parameter.grad
+        if gradient is None:
+            return 0.0
+        dense = gradient.coalesce().values() if gradient.is_sparse else gradient
+        with torch.no_grad():
+            return float(torch.linalg.vector_norm(dense.detach()))
+    except Exception:  # a sharded or meta tensor
+        return float("nan")
 
 
 def _count_graph_nodes() -> int:

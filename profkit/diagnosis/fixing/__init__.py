@@ -1,7 +1,8 @@
 """A finding's change is applied to a copy of the program, and both are run by turns: faster, and the rest the same?
 
-``trees.py`` copies, ``turns.py`` runs, ``results.py`` compares what two runs computed, with what ``arrays.py`` reads
-of the files they wrote, ``proving.py`` decides, and ``patches.py`` makes the diff and writes it.
+``trees.py`` copies, ``turns.py`` runs, ``results.py`` compares what two runs computed, with ``trained.py`` what they
+trained and with ``arrays.py`` the files they wrote. ``proving.py`` decides, and ``patches.py`` makes the diff and
+writes it.
 
 Decisions, and why they were made:
 
@@ -11,7 +12,8 @@ Decisions, and why they were made:
   no sign of a change; if the parameters differ, nothing can be said, and nothing is offered.
 - The interval is Student's over pairs of runs. A bootstrap over three pairs is far too narrow.
 - Tolerances are those of rounding: a change of the algorithm must show. Parameters are compared by how far training
-  moved them, or a small learning rate would hide everything.
+  moved them, or a small learning rate would hide everything. Each parameter is also looked at alone: a scale that
+  trains no more moves millions of others by less than rounding does.
 - What was steady and no longer is, is never passed over: a file of unknown bytes makes a change not comparable. A
   program that saves its predictions and prints only a count would else hold whatever they become.
 - No way leads from the copy to the original: absolute links and ``PWD`` are turned too.

@@ -11,8 +11,9 @@ from statistics import fmean, geometric_mean, median, stdev
 
 from profkit.core.errors import ProfkitError
 from profkit.core.units import format_share
+from profkit.diagnosis.fixing.comparison import Comparison
 from profkit.diagnosis.fixing.patches import line_after
-from profkit.diagnosis.fixing.results import Comparison, compare_results
+from profkit.diagnosis.fixing.results import compare_results
 from profkit.diagnosis.fixing.turns import Run, Stage, TooLong
 from profkit.diagnosis.settings import UNCHOSEN
 from profkit.diagnosis.verify import Share

@@ -8,36 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profkit.core.units import format_count, format_share
+from profkit.core.units import format_count
 from profkit.diagnosis.fixing.arrays import Arrays, Values
+from profkit.diagnosis.fixing.comparison import Comparison
+from profkit.diagnosis.fixing.trained import compare_parameters
 from profkit.diagnosis.fixing.trees import Written
 from profkit.diagnosis.fixing.turns import Run
-from profkit.trace.events import Float64s
 
 RELATIVE = 1e-4
 """What rounding adds up to in a loss over some hundred steps of float32."""
 _COARSE = 1e-3
 """If the last printed digit is more than this share of a number, it must be equal too: 0.5 and 0.6 are not alike."""
-MOVED = 1e-3
-"""Of how far training moved the parameters. A change of the order of additions leaves 1e-6 to 1e-4."""
 _NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b")
 _SHOWN = 60
 """Characters of a line that are quoted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """``differs`` says what the change altered, ``unknown`` why nothing can be said; both are empty if the results are
-    the same. ``compared`` and ``left_out`` name what was looked at and what could not be."""
-
-    differs: str = ""
-    unknown: str = ""
-    compared: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-
-    @property
-    def is_same(self) -> bool:
-        return not self.differs and not self.unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +55,7 @@ def compare_results(before: Sequence[Run], after: Sequence[Run]) -> Comparison:
 
 def _compare_parts(before: Sequence[Run], after: Sequence[Run]) -> Iterator[Comparison]:
     yield _compare_seeds(before)
-    yield _compare_parameters(before, after)
+    yield compare_parameters([run.parameters for run in before], [run.parameters for run in after])
     yield _compare_texts([run.output for run in before], [run.output for run in after], "standard output")
     yield from _compare_files([run.written for run in before], [run.written for run in after])
 
@@ -90,60 +74,6 @@ def _compare_seeds(before: Sequence[Run]) -> Comparison:
         return Comparison()
     makers = " and ".join(f"`{name}`" for name in free)
     return Comparison(unknown=f"random numbers of {makers} differ from run to run: set a seed, or give --seed 0")
-
-
-def _compare_parameters(before: Sequence[Run], after: Sequence[Run]) -> Comparison:
-    first = before[0].parameters
-    if not first:
-        return Comparison()
-    apart = [_distance(first, run.parameters) for run in before[1:]]
-    if any(one is None or one > MOVED for one in apart):
-        return Comparison(unknown="the trained parameters differ from run to run without a change: give --seed 0")
-    found = [_distance(first, run.parameters) for run in after]
-    far = [one for one in found if one is not None]
-    if len(far) < len(found):
-        return Comparison(differs="the optimizers have other parameters than before")
-    if max(far) > MOVED:
-        share = format_share(min(max(far), 9.99))
-        return Comparison(differs=f"the trained parameters differ by {share} of how far training moved them")
-    count = sum(name.startswith("end.") and value.size > 0 for name, value in first.items())
-    unread = sum(name.startswith("end.") and value.size == 0 for name, value in first.items())
-    how = "to the last bit" if max(far) == 0 else f"within {max(far):.0e} of how far training moved them"
-    left_out = (f"{format_count(unread, 'parameter')} that could not be read",) if unread else ()
-    return Comparison(
-        compared=(f"{format_count(count, 'trained parameter')} ({how})",) if count else (), left_out=left_out
-    )
-
-
-def _distance(first: Mapping[str, Float64s], second: Mapping[str, Float64s]) -> float | None:
-    """How far apart the parameters end, as a share of how far training moved the first; the worst optimizer counts.
-    None if they are not alike."""
-    shapes = [{name: value.shape for name, value in one.items()} for one in (first, second)]
-    if shapes[0] != shapes[1]:
-        return None
-    optimizers = {name.split(".")[1] for name in first}
-    return max((_distance_of(first, second, number) for number in optimizers), default=0.0)
-
-
-def _distance_of(first: Mapping[str, Float64s], second: Mapping[str, Float64s], number: str) -> float:
-    names = [name.partition(".")[2] for name in first if name.startswith(f"end.{number}.")]
-    ends, starts = (
-        [first[f"{when}.{name}"] for name in names if f"{when}.{name}" in first] for when in ("end", "start")
-    )
-    if len(ends) != len(starts) or any(a.shape != b.shape for a, b in zip(ends, starts, strict=False)):
-        moved = _length(ends)  # parameters came later: their size is the only measure
-    else:
-        moved = _length([end - start for end, start in zip(ends, starts, strict=True)])
-    apart = _length([first[f"end.{name}"] - second[f"end.{name}"] for name in names])
-    if not np.isfinite(apart):
-        same = all(np.array_equal(first[f"end.{name}"], second[f"end.{name}"], equal_nan=True) for name in names)
-        return 0.0 if same else float("inf")
-    return apart / moved if moved else float(apart > 0)
-
-
-def _length(vectors: Sequence[Float64s]) -> float:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return float(np.sqrt(sum(float((vector * vector).sum()) for vector in vectors)))
 
 
 def _compare_files(

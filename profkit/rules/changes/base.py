@@ -103,11 +103,15 @@ class ProgramText:
 
     def call_at(self, line: int, *names: str) -> libcst.Call:
         """The only call of one of these functions that a line is part of."""
-        found = [call for call in self.calls(*names) if self.covers(call, line)]
+        found = self.calls_at(line, *names)
         if len(found) != 1:
             words = " or ".join(f"`{name}`" for name in names)
             raise Refused(f"{len(found) or 'no'} call{'s' * (len(found) != 1)} of {words} on that line")
         return found[0]
+
+    def calls_at(self, line: int, *names: str) -> list[libcst.Call]:
+        """The calls of these functions that a line is part of."""
+        return [call for call in self.calls(*names) if self.covers(call, line)]
 
     def statement_at(self, line: int) -> libcst.SimpleStatementLine:
         """The simple statement that a line is part of, if it is alone there."""

@@ -1,16 +1,29 @@
-"""Counting at places becomes one `index_put_`; a loop over independent columns becomes its body, for all columns."""
+"""Counting at places becomes one `index_put_`; a loop over independent columns becomes its body, for all columns.
+
+Where neither fits, but the loop reads each element as a number alone, it goes over a list of numbers.
+"""
 
 from __future__ import annotations
+
+from itertools import islice
 
 import libcst
 from libcst import matchers
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import ProgramText, called_name, elements_of, text_of
+from profkit.rules.changes.base import Edit, ProgramText, called_name, elements_of, text_of
 from profkit.rules.changes.columns import columns_at_once
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.rounds import refuse_later_reads, refuse_no_tensor
-from profkit.rules.changes.scopes import assigned_value, assignment_of, loops_around, names_in, uses
+from profkit.rules.changes.scopes import (
+    assigned_value,
+    assignment_of,
+    loops_around,
+    mutated,
+    names_in,
+    uses,
+    variables_in,
+)
 
 _MAKING = frozenset(("empty", "full", "ones", "zeros", "zeros_like", "ones_like", "empty_like", "full_like"))
 _FLAT = {"flatten": "", "ravel": "", "view": "-1", "reshape": "-1"}
@@ -26,9 +39,56 @@ def tensor_element_loop(text: ProgramText, finding: Finding) -> bytes:
     if not loops:
         raise Refused("the line stands in no `for` loop of its function")
     part = statement.body[0]
-    if isinstance(part, libcst.AugAssign) and isinstance(part.target, libcst.Subscript):
-        return _counted(text, loops[0], statement, part, part.target)
-    return columns_at_once(text, loops)
+    try:
+        if isinstance(part, libcst.AugAssign) and isinstance(part.target, libcst.Subscript):
+            return _counted(text, loops[0], statement, part, part.target)
+        return columns_at_once(text, loops)
+    except Refused as reason:
+        return _of_numbers(text, loops[0], reason)
+
+
+def _of_numbers(text: ProgramText, loop: libcst.For, reason: Refused) -> bytes:
+    """``for word in words.flatten().tolist()`` where the loop only reads ``word.item()`` or ``int(word)``. Raises the
+    given reason if no variable of the loop is read so."""
+    edits: dict[libcst.CSTNode, Edit] = {}
+    for name, source in _sources(loop).items():
+        read = uses(text, loop.body, name)
+        calls = [_read_as_number(text, one) for one in read]
+        if not read or None in calls or loop.orelse is not None or loop.asynchronous is not None:
+            continue
+        refuse_no_tensor(text, loop, source)
+        refuse_later_reads(text, loop, {name})
+        if changed := mutated(text, loop.body, variables_in(text, source)):
+            raise Refused(f"`{min(changed)}`, which the loop goes over, is changed in place")
+        edits[source] = _becoming(libcst.parse_expression(_numbers_of(text, source)))
+        items = [call for call in calls if call is not None and called_name(call) == "item"]
+        edits |= dict.fromkeys(items, lambda one: one.func.value)
+    if not edits:
+        raise reason
+    return text.edited(edits)
+
+
+def _becoming(value: libcst.BaseExpression) -> Edit:
+    return lambda _: value
+
+
+def _read_as_number(text: ProgramText, name: libcst.Name) -> libcst.Call | None:
+    """The ``x.item()`` or ``int(x)`` around a variable."""
+    around = [*islice(text.ancestors(name), 2)]
+    inner, call = around
+    if not isinstance(call, libcst.Call):
+        return None
+    is_item = isinstance(inner, libcst.Attribute) and inner is call.func and inner.attr.value == "item"
+    is_number = isinstance(inner, libcst.Arg) and text_of(call.func) in ("int", "float") and len(call.args) == 1
+    return call if (is_item and not call.args) or is_number else None
+
+
+def _numbers_of(text: ProgramText, source: libcst.BaseExpression) -> str:
+    if text.holds(source, libcst.NamedExpr, libcst.Await, libcst.Yield) or not isinstance(
+        source, (libcst.Name, libcst.Attribute, libcst.Call, libcst.Subscript)
+    ):
+        raise Refused("what the loop goes over is not a plain expression")
+    return f"{text_of(source)}.tolist()" if _is_flat(text, source) else f"{text_of(source)}.flatten().tolist()"
 
 
 def _counted(

@@ -1,7 +1,8 @@
 """The lines that write attention out become one call of ``scaled_dot_product_attention``.
 
-They must stand side by side: products of queries and keys, a scale, a mask, the softmax, a dropout, the product with
-the values. Nothing else may read what they compute on the way.
+They must follow each other: products of queries and keys, a scale, a mask, the softmax, a dropout, the product with
+the values. Nothing else may read what they compute on the way. Lines between them that make something else, such as the
+mask, stay where they are.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from itertools import takewhile
 
 import libcst
+from libcst import matchers
 from msgspec import Struct
 
 from profkit.findings.values import Finding
@@ -17,16 +19,29 @@ from profkit.rules.changes.base import Argument, Edit, ProgramText, called_name,
 from profkit.rules.changes.einsums import TURNED, is_number, read_scores, read_values
 from profkit.rules.changes.layout import laid_out
 from profkit.rules.changes.refusing import AltersNumbers, Refused
-from profkit.rules.changes.scopes import Statement, block_of, lies_in, names_in, scope_of, uses
+from profkit.rules.changes.scopes import (
+    Statement,
+    block_of,
+    called_in,
+    lies_in,
+    mutated,
+    names_in,
+    scope_of,
+    uses,
+    variables_in,
+)
 
 _PRODUCTS = ("matmul", "bmm")
 _LAST_TWO = ({"-2", "-1"}, {"2", "3"}, {"1", "2"})
 """Dimensions that are the last two, of tensors with three or four."""
 _VERY_NEGATIVE = -1e9
 """From here on a float32 swallows the score that it is added to. So adding it is as good as filling it in, also in a
-row of which nothing is left: its weights are then all alike."""
+row of which nothing is left: its weights are then all alike. Only the gradients of such a row are others: the fused
+backward pass keeps the logarithm of the weights' sum, of which a number as large leaves no digit. The runs show it."""
 _DOUBLES = frozenset(("double", "float64"))
-_LOWEST = re.compile(r"torch\.finfo\([\w.]+\)\.min")
+_ASKED = frozenset(("device", "dim", "dtype", "ndim", "new_full", "new_ones", "new_zeros", "shape", "size"))
+"""Of a tensor, what does not depend on its numbers."""
+_LOWEST = re.compile(r"torch\.finfo\([\w.]+\)\.min|-torch\.finfo\([\w.]+\)\.max")
 _INFINITE = ('float("-inf")', "float('-inf')", "-torch.inf", "-math.inf", "-np.inf", "-float('inf')", '-float("inf")')
 
 
@@ -60,7 +75,7 @@ class _Line(Struct, frozen=True):
 
 def unfused_attention(text: ProgramText, finding: Finding) -> bytes:
     assert finding.location is not None
-    lines = _lines_from(text, finding.location.line)
+    lines = _without_others(text, _lines_from(text, finding.location.line))
     written, used = _Written(), 0
     while used < len(lines) and not (written.is_soft and _weighted(lines[used], lines[used - 1])):
         written = _read_line(text, lines, used, written)
@@ -91,6 +106,40 @@ def _lines_from(text: ProgramText, line: int) -> list[_Line]:
         if plain and not plain[0].given and plain[0].name and _scores(plain[0].value) is not None:
             return plain
     raise Refused("no product of queries and transposed keys on that line or right before it")
+
+
+def _without_others(text: ProgramText, lines: list[_Line]) -> list[_Line]:
+    """The lines of the formula: the first, and each that goes on with the last one's result."""
+    first, *others = lines
+    found, aside = [first], []
+    for line in others:
+        if found[-1].name in variables_in(text, line.value) and not _only_asks(text, line.value, found[-1].name):
+            found.append(line)
+        else:
+            aside.append(line)
+            _refuse_other_inputs(text, found, line)
+        if not line.name:
+            break
+    return found if len(found) > 1 else lines
+
+
+def _only_asks(text: ProgramText, value: libcst.BaseExpression, name: str) -> bool:
+    """Whether a value depends on a tensor's type, place and size alone."""
+    around = [next(text.ancestors(one)) for one in uses(text, value, name)]
+    return all(isinstance(one, libcst.Attribute) and one.attr.value in _ASKED for one in around)
+
+
+def _refuse_other_inputs(text: ProgramText, found: list[_Line], line: _Line) -> None:
+    """Raise `Refused` if a line between those of the formula may change what these read: the fused call stands at the
+    last of them."""
+    read = {name for one in found for name in variables_in(text, one.value)} | {one.name for one in found}
+    given = {one.value for one in matchers.findall(line.value, matchers.Name()) if isinstance(one, libcst.Name)}
+    passed = {name for name in read & given if not _only_asks(text, line.value, name)}
+    is_changed = line.name.partition("[")[0].partition(".")[0] in read or mutated(text, line.value, read)
+    if line.given or is_changed or (passed and called_in(line.value)):
+        goes_on = len(found) > 1 and found[-2].name in variables_in(text, line.value)
+        other = found[-1] if goes_on else line  # the one before it led aside
+        raise Refused(f"line {text.line_of(other.statement)} is not a step of plain attention")
 
 
 def _read_statement(statement: libcst.CSTNode) -> _Line | None:
@@ -214,7 +263,7 @@ def _masked(text: ProgramText, line: _Line, last: str, written: _Written) -> _Wr
     if isinstance(value, libcst.BinaryOperation) and isinstance(value.operator, libcst.Add):
         mask = text_of(value.right) if text_of(value.left) == last else ""
     if isinstance(value, libcst.Call) and called_name(value) == "masked_fill" and _is_of(value, last):
-        mask = _mask_of(text, value, written.query)
+        mask = _mask_of(text, value, written.query, last)
     if not mask:
         return None
     return _with(written, mask=f"None if {line.given} is None else {mask}" if line.given else mask)
@@ -240,7 +289,7 @@ def _is_of(call: libcst.Call, name: str) -> bool:
     return isinstance(call.func, libcst.Attribute) and text_of(call.func.value) == name and len(call.args) == 2
 
 
-def _mask_of(text: ProgramText, call: libcst.Call, query: str) -> str:
+def _mask_of(text: ProgramText, call: libcst.Call, query: str, scores: str) -> str:
     """The mask of ``scores.masked_fill(out, value)``: what takes part, or what is added to the scores.
 
     Where nothing takes part, ``-1e9`` leaves weights that are all alike. A mask of what takes part would leave none.
@@ -255,6 +304,7 @@ def _mask_of(text: ProgramText, call: libcst.Call, query: str) -> str:
     query = query.removesuffix(TURNED)
     if not query.replace(".", "").isidentifier():
         raise Refused("the mask has to be of the queries' type: give them a name first")
+    value = value.replace(f"finfo({scores}.dtype)", f"finfo({query}.dtype)")
     return f"{text.known_as('torch')}.where({text_of(out)}, {value}, 0.0).to({query}.dtype)"
 
 

@@ -44,6 +44,8 @@ from profkit.rules.changes.scopes import (
 from profkit.rules.changes.sharing import refuse_declared
 
 _LAYERS = {"RNNCell": "RNN", "GRUCell": "GRU", "LSTMCell": "LSTM"}
+_DIMENSIONS = 3
+"""Of all states: rows, rounds and features, the first two in either order."""
 _SIZES = 2
 """Of a cell and its layer, the input's and the state's. Behind these their arguments differ."""
 _SAVING = frozenset(("state_dict", "load_state_dict", "save", "load", "load_file", "save_file", "from_pretrained"))
@@ -79,6 +81,13 @@ class _Sequence(Struct, frozen=True):
         return f"{name}[:, {index}]" if self.axis else f"{name}[{index}]"
 
 
+class _Filled(Struct, frozen=True):
+    """A tensor that the loop fills with the states, and where it is made."""
+
+    begun: libcst.SimpleStatementLine
+    name: str
+
+
 class _Rows(Struct, frozen=True):
     """What is made of each state alone: ``layer`` takes all at once in place of ``joined``, the list's only reader. It
     is empty where the states themselves are listed."""
@@ -93,7 +102,7 @@ def unrolled_recurrence(text: ProgramText, finding: Finding) -> bytes:
     statement = text.statement_at(finding.location.line)
     loop = _loop_of(text, statement)
     found = _round_of(loop, statement)
-    sequence = _sequence_of(loop, found.given)
+    sequence = _sequence_of(text, loop, found.given)
     made = _construction(text, found.call, statement)
     if (len(found.states) > 1) != (called_name(made) == "LSTMCell"):
         raise Refused("the two states of the cell go by one name")
@@ -162,12 +171,12 @@ def _input_before(
     return None
 
 
-def _sequence_of(loop: libcst.For, given: libcst.BaseExpression) -> _Sequence:
+def _sequence_of(text: ProgramText, loop: libcst.For, given: libcst.BaseExpression) -> _Sequence:
     head, target = loop.iter, loop.target
     if isinstance(target, libcst.Name) and _is_call(head, "range"):
         assert isinstance(head, libcst.Call)
         refuse_uncertain_number(head.args[0].value)
-        return _indexed(given, target.value, text_of(head.args[0].value))
+        return _indexed(text, given, target.value, head.args[0].value)
     index = ""
     if isinstance(target, libcst.Tuple) and len(target.elements) == 2 and _is_call(head, "enumerate"):
         assert isinstance(head, libcst.Call)
@@ -192,7 +201,7 @@ def _plain(value: libcst.BaseExpression, axis: str, index: str, item: str) -> _S
     return _Sequence(text_of(value), int(axis), index, item, text_of(value))
 
 
-def _indexed(given: libcst.BaseExpression, index: str, rounds: str) -> _Sequence:
+def _indexed(text: ProgramText, given: libcst.BaseExpression, index: str, number: libcst.BaseExpression) -> _Sequence:
     """Of ``xs[:, t]`` or ``xs[t]`` in ``for t in range(rounds)``."""
     if not isinstance(given, libcst.Subscript):
         raise Refused("the input of the cell is computed in the loop")
@@ -204,10 +213,26 @@ def _indexed(given: libcst.BaseExpression, index: str, rounds: str) -> _Sequence
     lengths = {f"{whole.source}.size({axis})", f"{whole.source}.shape[{axis}]"} | (
         {f"len({whole.source})"} if axis == 0 else set()
     )
-    if rounds in lengths:
+    rounds = text_of(number)
+    if rounds in lengths or _is_unpacked(text, number, whole.source, axis):
         return whole
     cut = f"{whole.source}[:, :{rounds}]" if axis else f"{whole.source}[:{rounds}]"
     return _Sequence(cut, axis, index, whole=whole.whole)
+
+
+def _is_unpacked(text: ProgramText, number: libcst.BaseExpression, whole: str, axis: int) -> bool:
+    """Whether a variable is the length of the sequence by ``rows, length, _ = xs.size()``, and nothing else."""
+    if not isinstance(number, libcst.Name):
+        return False
+    scope = scope_of(text, number)
+    kept = [one for variable in (number.value, whole) for one in uses(text, scope, variable) if is_set(text, one)]
+    for one in text.nodes(libcst.Assign):
+        target = one.targets[0].target
+        is_size = text_of(one.value) in (f"{whole}.size()", f"{whole}.shape") and scope_of(text, one) is scope
+        if is_size and len(one.targets) == 1 and isinstance(target, libcst.Tuple) and len(target.elements) > axis:
+            inside = [name for name in kept if not isinstance(next(text.ancestors(name)), libcst.Param)]
+            return text_of(target.elements[axis].value) == number.value and len(inside) == 1
+    return False
 
 
 def _construction(text: ProgramText, call: libcst.Call, near: libcst.CSTNode) -> libcst.Call:
@@ -311,11 +336,11 @@ def _without_calls(
     begun = ", ".join(f"{name}[None]" for name in found.states)
     called = f"{text_of(found.call.func)}({sequence.source}, {f'({begun})' if len(found.states) > 1 else begun})"
     is_last_read = any(_is_read_outside(text, loop, name) for name in found.states[1:])
-    rest = fresh_name(text, "rest") if uses(text, scope_of(text, loop), "_") else "_"
+    is_named = any(not is_set(text, one) for one in uses(text, scope_of(text, loop), "_"))
+    rest = fresh_name(text, "rest") if is_named else "_"
     last = f"({rest}, {found.states[-1]})" if is_last_read else rest
     before = [f"{all_states}, {last} = {called}"]
     before += [f"{found.states[-1]} = {found.states[-1]}[0]"] if is_last_read else []
-    line = found.own
     alone = _rows_of(text, loop, found, sequence)
     if alone is not None:
         refuse_later_reads(text, loop, {sequence.index, sequence.item})
@@ -325,27 +350,42 @@ def _without_calls(
             alone.begun: lambda _: libcst.RemoveFromParent(),
             alone.joined: lambda _: made,
         }
+    filled = _filled(text, loop, found, sequence)
+    if filled is not None:
+        refuse_later_reads(text, loop, {sequence.index, sequence.item})
+        before[0] = f"{filled.name}, {last} = {called}"
+        return {
+            loop: lambda one: _in_place_of(text, one, tuple(before)),
+            filled.begun: lambda _: libcst.RemoveFromParent(),
+        }
     if len(loop.body.body) == 1:
         refuse_later_reads(text, loop, {sequence.index, sequence.item})
         end = f"{state} = {sequence.at(all_states, '-1')}"
         return {loop: lambda one: _in_place_of(text, one, (*before, end))}
-    if sequence.index:
-        each = text.parsed(f"{state} = {sequence.at(all_states, sequence.index)}")
-        edits: dict[libcst.CSTNode, Edit] = {line: lambda one: one.with_changes(body=each.body)}
-    else:
-        rows = f"{all_states}.unbind(1)" if sequence.axis else all_states
-        pairs = f"zip({text_of(loop.iter)}, {rows})"
-        is_read = len(uses(text, loop.body, sequence.item)) > 1
-        if not is_read:
-            refuse_later_reads(text, loop, {sequence.item})
-        target, head = (f"{sequence.item}, {state}", pairs) if is_read else (state, rows)
-        edits = {
-            line: lambda _: libcst.RemoveFromParent(),
-            loop.target: lambda _: libcst.parse_expression(target),
-            loop.iter: lambda _: libcst.parse_expression(head),
-        }
+    edits = _reading_states(text, loop, found, sequence, all_states)
     edits[loop] = lambda one: with_statements(text, tuple(before), one)
     return edits
+
+
+def _reading_states(
+    text: ProgramText, loop: libcst.For, found: _Round, sequence: _Sequence, all_states: str
+) -> dict[libcst.CSTNode, Edit]:
+    """The loop goes on, and takes each state from all."""
+    line, state = found.own, found.states[0]
+    if sequence.index:
+        each = text.parsed(f"{state} = {sequence.at(all_states, sequence.index)}")
+        return {line: lambda one: one.with_changes(body=each.body)}
+    rows = f"{all_states}.unbind(1)" if sequence.axis else all_states
+    pairs = f"zip({text_of(loop.iter)}, {rows})"
+    is_read = len(uses(text, loop.body, sequence.item)) > 1
+    if not is_read:
+        refuse_later_reads(text, loop, {sequence.item})
+    target, head = (f"{sequence.item}, {state}", pairs) if is_read else (state, rows)
+    return {
+        line: lambda _: libcst.RemoveFromParent(),
+        loop.target: lambda _: libcst.parse_expression(target),
+        loop.iter: lambda _: libcst.parse_expression(head),
+    }
 
 
 def _rows_of(text: ProgramText, loop: libcst.For, found: _Round, sequence: _Sequence) -> _Rows | None:
@@ -369,6 +409,44 @@ def _rows_of(text: ProgramText, loop: libcst.For, found: _Round, sequence: _Sequ
     if begun is None or joined is None or not is_row or not (layer == "" or _is_linear(text, layer, loop)):
         return None
     return _Rows(begun, layer, joined)
+
+
+def _filled(text: ProgramText, loop: libcst.For, found: _Round, sequence: _Sequence) -> _Filled | None:
+    """Where a tensor is made for all states, if the loop only puts them there: ``out[:, t] = h``. It has room for these
+    and for no more."""
+    lines = [*loop.body.body]
+    part = lines[-1].body[0] if isinstance(lines[-1], libcst.SimpleStatementLine) else None
+    if lines[:-1] != [found.own] or not isinstance(part, libcst.Assign) or text_of(part.value) != found.states[0]:
+        return None
+    place = part.targets[0].target
+    if not isinstance(place, libcst.Subscript) or not isinstance(place.value, libcst.Name) or not sequence.index:
+        return None
+    name, index = place.value.value, [text_of(one.slice).strip() for one in place.slice]
+    is_row = index.count(sequence.index) == 1 and index.index(sequence.index) == sequence.axis
+    is_row = is_row and {*index} <= {":", sequence.index}
+    begun = [one for one in block_of(text, loop) if isinstance(one, libcst.SimpleStatementLine) and _makes(one, name)]
+    if not is_row or len(begun) != 1 or _is_read_outside(text, loop, found.states[0]):
+        return None
+    others = [one for one in uses(text, scope_of(text, loop), name) if not lies_in(text, one, begun[0])]
+    if any(text.line_of(one) < text.line_of(loop) or (is_set(text, one) and one is not place.value) for one in others):
+        return None
+    part = begun[0].body[0]
+    made = part.value if isinstance(part, libcst.Assign) else None
+    given = made.args if isinstance(made, libcst.Call) else ()
+    sizes = [text_of(one.value) for one in given if one.keyword is None]
+    rounds = text_of(loop.iter.args[0].value)  # type: ignore[attr-defined]  # a loop with an index has a range
+    return _Filled(begun[0], name) if len(sizes) == _DIMENSIONS and sizes[sequence.axis] == rounds else None
+
+
+def _makes(line: libcst.SimpleStatementLine, name: str) -> bool:
+    """``name = torch.zeros(…)``, with sizes that stand there one by one, and with no type of its own."""
+    part = line.body[0]
+    if not isinstance(part, libcst.Assign) or [text_of(one.target) for one in part.targets] != [name]:
+        return False
+    made = part.value
+    if not isinstance(made, libcst.Call) or called_name(made) not in ("zeros", "empty", "new_zeros", "new_empty"):
+        return False
+    return {one.keyword.value for one in made.args if one.keyword is not None} <= {"device"}
 
 
 def _list_of(

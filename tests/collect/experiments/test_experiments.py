@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import pytest
 import torch
 from msgspec.structs import replace
@@ -182,7 +184,7 @@ def test_an_experiment_that_cannot_run_says_why(experiment, reason):
 
 def test_turns_alternate_and_are_bounded(monkeypatch):
     calls: list[str] = []
-    monkeypatch.setattr(experiments, "_time", lambda call, repeats, device: call() or 1e9)
+    monkeypatch.setattr(experiments, "_time", lambda call, *_: call() or 1e9)
     turns = take_turns(lambda: calls.append("A"), lambda: calls.append("B"), 0.0, "cpu")
     assert "".join(calls) == "AB" * (2 + 5)
     assert turns.undisturbed() == (1e9, 1e9)
@@ -191,7 +193,7 @@ def test_turns_alternate_and_are_bounded(monkeypatch):
 def test_a_shorter_call_is_repeated_until_its_turn_is_as_long(monkeypatch):
     asked: list[tuple[str, int]] = []
 
-    def clock(call: str, repeats: int, device: str) -> float:
+    def clock(call: str, repeats: int, *_: object) -> float:
         asked.append((call, repeats))
         return {"long": 20e6, "short": 4e6}[call]
 
@@ -217,10 +219,53 @@ def test_the_time_of_a_form_is_that_of_its_shorter_turns():
     assert turns.undisturbed() == (10.0, 1.0)
 
 
-def test_on_a_crowded_machine_nothing_is_measured(monkeypatch):
-    counts = iter([0, 10**15])
-    monkeypatch.setattr(experiments, "count_crowded_ns", lambda: next(counts))
-    assert "other programs" in answer(ALL["narrower-type"], "cpu").failed
+class Crowded:
+    """A machine on which the thread waits most of the time: each call takes 1 ms and its wait as the clock says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, second_ms: list[float], first_ms: float = 1.0) -> None:
+        self.now_ns = self.waited_ns = 0
+        self._second, self._first_ms, self._calls = cycle(second_ms), first_ms, 0
+        monkeypatch.setattr(experiments, "count_crowded_ns", lambda: self.waited_ns)
+        monkeypatch.setattr(experiments.time, "perf_counter_ns", lambda: self.now_ns)
+        monkeypatch.setattr(experiments.time, "perf_counter", lambda: self.now_ns / 1e9)
+        monkeypatch.setattr(experiments, "forms_of", lambda *_: (self.first, self.second))
+
+    def first(self) -> None:
+        self._pass(self._first_ms)
+
+    def second(self) -> None:
+        self._pass(next(self._second))
+
+    def _pass(self, ms: float) -> None:
+        self._calls += 1
+        waited_ns = (1 + self._calls % 7) * 1_000_000
+        self.waited_ns += waited_ns
+        self.now_ns += round(ms * 1e6) + waited_ns
+
+
+def test_on_a_crowded_machine_waits_are_left_out_of_each_turn(monkeypatch):
+    Crowded(monkeypatch, [0.4, 0.5, 0.6])
+    threads = torch.get_num_threads()
+    found = answer(ALL["narrower-type"], "cpu").measurement
+    assert found is not None
+    assert found.factor == pytest.approx(0.5, abs=0.02)
+    assert found.low == pytest.approx(0.4, abs=0.01)
+    assert found.high == pytest.approx(found.factor / 0.8, abs=0.01)
+    assert found.first_ns == pytest.approx(1e6 * sum(case.calls for case in ALL["narrower-type"].cases))
+    assert 0.5 < found.waited < 1
+    assert torch.get_num_threads() == threads
+
+
+def test_rounds_that_differ_too_much_say_nothing(monkeypatch):
+    Crowded(monkeypatch, [0.1] * 9 + [4.0] * 9)
+    assert "the rounds differ too much" in answer(ALL["narrower-type"], "cpu").failed
+
+
+@pytest.mark.parametrize(("kind", "device"), [("fewer-threads", "cpu"), ("narrower-type", "cuda")])
+def test_where_one_thread_shows_nothing_a_crowded_machine_is_not_measured(kind, device, monkeypatch):
+    Crowded(monkeypatch, [0.5])
+    monkeypatch.setattr(experiments, "_wait_for", lambda _: None)
+    assert answer(ALL[kind], device).failed == "other programs had the processor for most of the time"
 
 
 @pytest.mark.parametrize("count", [0, None])

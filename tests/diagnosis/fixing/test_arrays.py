@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from profkit.diagnosis.fixing.arrays import read_arrays
-from profkit.diagnosis.fixing.results import Comparison, compare_results
+from profkit.diagnosis.fixing.comparison import Comparison
+from profkit.diagnosis.fixing.results import compare_results
 from profkit.diagnosis.fixing.trees import Written, snapshot, written_since
 from profkit.diagnosis.fixing.turns import Run, Seen
 

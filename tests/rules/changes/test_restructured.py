@@ -195,7 +195,7 @@ def test_attention_with_a_mask_that_may_be_missing_and_a_return():
             )
     """)
     with pytest.raises(Refused, match="line 9 is not a step of plain attention"):
-        changed("unfused-attention", before.replace("-1e9)\n", "-1e9)\n            x = 1\n"))
+        changed("unfused-attention", before.replace("-1e9)\n", "-1e9)\n            x = scores.sum()\n"))
 
 
 def test_a_softmax_in_float32_is_what_the_fused_call_does():

@@ -281,3 +281,49 @@ def test_where_weights_are_saved_it_is_offered_apart():
     )
     with pytest.raises(AltersNumbers, match="get other names"):
         changed(RULE, text)
+
+
+FILLED = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(3, 5)
+
+    def forward(self, xs, h, c):
+        h, c = h + 0, c + 0
+        rows, length, _ = xs.shape
+        out = torch.zeros({sizes})
+        for t in range(length):
+            h, c = self.cell(xs[:, t, :], (h, c))  # here
+            out[{place}] = h
+        return {result}
+"""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "place", "result", "is_gone"),
+    [
+        ("rows, length, 5", ":, t", "out, c", True),
+        ("rows, length, 5, device=xs.device", ":, t, :", "out.sum(1)", True),
+        ("rows, length + 2, 5", ":, t", "out", False),  # rows of zeros stay behind it
+        ("rows, length, 5", ":, t", "out, h", False),
+        ("rows, length, 5, dtype=torch.float64", ":, t", "out", False),
+        ("rows, 1, length, 5", ":, 0, t", "out", False),
+    ],
+)
+def test_a_tensor_that_only_takes_the_states_is_what_the_layer_gives(sizes, place, result, is_gone):
+    before = FILLED.format(sizes=sizes, place=place, result=result)
+    after = changed(RULE, before)
+    assert ("for " not in after and "zeros" not in after) is is_gone
+    assert ("self.cell(xs, " in after) is True  # all of it: the length is that of the sequence
+    for one, other in zip(run(before)[:1], run(after)[:1], strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_a_length_that_is_set_again_is_not_that_of_the_sequence():
+    before = FILLED.format(sizes="rows, length, 5", place=":, t", result="out")
+    after = changed(RULE, before.replace("        out = ", "        length = length - 1\n        out = "))
+    assert "self.cell(xs[:, :length], " in after

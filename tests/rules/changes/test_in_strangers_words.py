@@ -1,0 +1,204 @@
+"""Faults in words that strangers use for them: each change beside a text that looks alike, where it is refused."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+from profkit.rules.changes import Refused
+from tests.rules.changes.test_deferring import printed
+from tests.rules.changes.test_restructured import changed
+
+HAND_ZEROED = """
+    import torch
+    w = torch.ones(3, requires_grad=True)
+    {before}
+    for _ in range(3):
+        (w * w).sum().backward()
+        with torch.no_grad():
+            {step}
+            {filled}.zero_()  # here
+    print(w.tolist(){also})
+"""
+
+
+def hand_zeroed(filled: str = "w.grad", step: str = "w -= 0.1 * w.grad", before: str = "pass", also: str = "") -> str:
+    return dedent(HAND_ZEROED.format(filled=filled, step=step, before=before, also=also)).lstrip("\n")
+
+
+@pytest.mark.parametrize("filled", ["w.grad", "w.grad.data"])
+@pytest.mark.parametrize("step", ["w -= 0.1 * w.grad", "w.sub_(torch.mul(w.grad, 0.1))"])
+def test_a_gradient_that_is_zeroed_by_hand_goes(filled, step):
+    text = hand_zeroed(filled, step)
+    after = changed("zero-filled-gradients", text)
+    assert "w.grad = None  # here\n" in after
+    assert printed(after) == printed(text)
+
+
+@pytest.mark.parametrize(
+    ("before", "step", "reason"),
+    [
+        ("kept = []", "kept.append(w.grad)", "keeps a gradient"),
+        ("pass", "kept = w.grad", "keeps a gradient"),
+        ("pass", "kept = [w.grad]", "keeps a gradient"),
+        ("pass", "kept = (w.grad, 1)", "keeps a gradient"),
+    ],
+)
+def test_a_gradient_that_somebody_keeps_is_zeroed_in_place(before, step, reason):
+    with pytest.raises(Refused, match=reason):
+        changed("zero-filled-gradients", hand_zeroed(before=before, step=step))
+
+
+@pytest.mark.parametrize("filled", ["w", "w.grad[0]", "w.data"])
+def test_what_is_no_gradient_stays(filled):
+    with pytest.raises(Refused, match="does not fill one gradient"):
+        changed("zero-filled-gradients", hand_zeroed(filled))
+
+
+KEPT = """
+    import collections, torch
+    class Memory:
+        def __init__(self):
+            self.rows = collections.deque(maxlen=9)
+        def push(self, row, reward):
+            {change}
+            self.rows.append((row, reward))
+    memory, Pair = Memory(), collections.namedtuple("Pair", "row reward")
+    for n in range(4):
+        frames = torch.full((5, 2), float(n))
+        {line}  # here
+        {later}
+    print([row.tolist() for row, _ in memory.rows])
+"""
+
+
+def kept(line: str, change: str = "pass", later: str = "pass") -> str:
+    return dedent(KEPT.format(line=line, change=change, later=later)).lstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        ("memory.push(frames[n], 1.0)", "memory.push(frames[n].clone(), 1.0)"),
+        ("memory.push(frames.select(0, n).detach(), 1)", "memory.push(frames.select(0, n).detach().clone(), 1)"),
+        ("memory.rows.append((frames[n], 0.5))", "memory.rows.append((frames[n].clone(), 0.5))"),
+        ("memory.rows.append(Pair(frames[n], 1))", "memory.rows.append(Pair(frames[n].clone(), 1))"),
+    ],
+)
+def test_of_what_a_line_keeps_the_only_part_is_copied(line, after):
+    made = changed("oversized-storage", kept(line))
+    assert made == kept(line).replace(line, after)
+    assert printed(made) == printed(kept(line))
+
+
+@pytest.mark.parametrize(
+    ("line", "change", "later", "reason"),
+    [
+        ("memory.push(frames[n], frames[0, 0])", "pass", "pass", "several values are kept at once"),
+        ("memory.push(frames, 1.0)", "pass", "pass", "several values are kept at once"),
+        ("memory.rows.append(Pair(*both))", "pass", "pass", "several values are kept at once"),
+        ("memory.push(row['frame'], 1.0)", "pass", "pass", "several values are kept at once"),
+        ("memory.push(frames[n], 1.0)", "row.mul_(2)", "pass", "`push` changes `row` in place"),
+        ("memory.push(frames[n], 1.0)", "pass", "frames.zero_()", "`frames` is changed in place"),
+    ],
+)
+def test_what_may_be_another_part_or_has_to_follow_is_not_copied(line, change, later, reason):
+    with pytest.raises(Refused, match=reason):
+        changed("oversized-storage", kept(line, change, later))
+
+
+COUNTED = """
+    import collections, torch
+    counter = collections.Counter()
+    words, kinds = torch.tensor([[3], [1], [3]]), torch.tensor([0.5, 1.5, 0.5])
+    {before}
+    for {head}:
+        {body}  # here
+    print(sorted(counter.items()))
+"""
+
+
+def counted(head: str, body: str, before: str = "pass") -> str:
+    return dedent(COUNTED.format(head=head, body=body, before=before)).lstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "after"),
+    [
+        ("word in words", "counter[word.item()] += 1", ("word in words.flatten().tolist()", "counter[word] += 1")),
+        ("word in words.view(-1)", "counter[int(word)] += 1", ("words.view(-1).tolist()", "counter[int(word)] += 1")),
+        (
+            "word, kind in zip(words, kinds)",
+            "counter[word.item(), kind.item()] += 1",
+            ("zip(words.flatten().tolist(), kinds.flatten().tolist())", "counter[word, kind] += 1"),
+        ),
+    ],
+)
+def test_a_loop_that_reads_elements_as_numbers_goes_over_numbers(head, body, after):
+    made = changed("tensor-element-loop", counted(head, body))
+    assert all(part in made for part in after)
+    assert printed(made) == printed(counted(head, body))
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "before"),
+    [
+        ("word in words", "counter[word.item()] += word", "pass"),  # a tensor is read, too
+        ("word in words", "counter[word.item()] += 1; words.add_(1)", "pass"),
+        ("word in rows", "counter[word.item()] += 1", "rows = [*words]"),
+        ("word in map(abs, words)", "counter[hash(word)] += 1", "pass"),
+    ],
+)
+def test_a_loop_that_does_more_with_elements_stays(head, body, before):
+    with pytest.raises(Refused):
+        changed("tensor-element-loop", counted(head, body, before))
+
+
+ATTENTION = """
+    import torch
+    from torch import nn
+    def attend(q, k, v):
+        {first}
+        sim = q @ k.transpose(-1, -2) * 0.25  # here
+        {between}
+        sim = sim.masked_fill(causal, {lowest})
+        attn = sim.softmax(dim=-1)
+        return attn @ v
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 8, 4, requires_grad=True) for _ in range(3))
+    out = attend(q, k, v)
+    out.square().sum().backward()
+    print(*(f"{{one.square().sum():.4f}}" for one in (out, q.grad, k.grad, v.grad)))
+"""
+CAUSAL = "causal = torch.ones((8, 8), dtype=torch.bool, device=k.device).triu(1)"
+
+
+def attention(between: str = CAUSAL, lowest: str = "-torch.finfo(sim.dtype).max", first: str = "pass") -> str:
+    return dedent(ATTENTION.format(between=between, lowest=lowest, first=first)).lstrip("\n")
+
+
+@pytest.mark.parametrize("lowest", ["-torch.finfo(sim.dtype).max", "torch.finfo(sim.dtype).min", 'float("-inf")'])
+def test_a_mask_that_is_made_between_the_lines_of_attention_stays_there(lowest):
+    made = changed("unfused-attention", attention(lowest=lowest))
+    assert "scaled_dot_product_attention" in made
+    assert CAUSAL in made
+    assert "sim" not in made
+    assert printed(made) == printed(attention(lowest=lowest))
+
+
+@pytest.mark.parametrize(
+    ("first", "between"),
+    [
+        (CAUSAL, "k = k * 2"),  # the fused call would read this one
+        (CAUSAL, "top = sim.amax()"),
+        (CAUSAL, "k[0] = 0"),
+        (CAUSAL, "other = k.mul_(2)"),
+        (CAUSAL, "other = change(k)"),
+        ("pass", "causal = torch.ones_like(sim).triu(1).bool()"),
+        ("pass", "causal = torch.ones((8, 8), dtype=torch.bool, device=sim.device).triu(1)"),  # what is gone
+    ],
+)
+def test_a_line_between_that_may_change_what_the_formula_reads_is_refused(first, between):
+    with pytest.raises(Refused):
+        changed("unfused-attention", attention(between, first=first))
