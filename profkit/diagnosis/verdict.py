@@ -9,6 +9,7 @@ from profkit.core.units import format_bytes, format_count, format_share, format_
 from profkit.derive.launch.chance import LEAST_STEPS
 from profkit.diagnosis.activities import describe_doing, name_place
 from profkit.diagnosis.bounding import describe_bound, has_device
+from profkit.findings.larger import larger_below
 from profkit.findings.values import (
     ASKED_EVIDENCE,
     GOOD_RATE,
@@ -271,7 +272,8 @@ def _found(diagnosis: Diagnosis, mend: list[Finding], chances: list[Finding], in
         nothing = _capitalised(_nothing(diagnosis, "found"))
         found = f"{nothing}; what stands out, its gain not measured: {_short_name(lead)}"
     else:
-        count = "an opportunity" if len(chances) == 1 else f"{len(chances)} opportunities; the largest"
+        first = "the first" if any(larger_below(rank(chances))) else "the largest"
+        count = "an opportunity" if len(chances) == 1 else f"{len(chances)} opportunities; {first}"
         found = f"{_capitalised(count) if in_doubt else f'No fault, but {count}'} {_gain(lead)}: {_short_name(lead)}"
     timing = diagnosis.timing
     if not {BEGINNING, ROUNDS_ONLY}.isdisjoint(diagnosis.health):

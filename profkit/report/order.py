@@ -6,10 +6,11 @@ a finding further down may gain more than one above it, and then the title must 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from profkit.core.units import format_share
-from profkit.findings.values import LOW_FROM, Finding
+from profkit.findings.larger import larger_below
+from profkit.findings.values import Finding
 
 LARGEST_FIRST = "What to change, the largest gain first"
 SEVEREST_FIRST = "What to change, the most severe first"
@@ -17,12 +18,12 @@ SEVEREST_FIRST = "What to change, the most severe first"
 
 def what_to_change(findings: Sequence[Finding]) -> str:
     """The title of the findings, given in the order in which they rank."""
-    return SEVEREST_FIRST if any(_larger_below(findings)) else LARGEST_FIRST
+    return SEVEREST_FIRST if any(larger_below(findings)) else LARGEST_FIRST
 
 
 def order_note(findings: Sequence[Finding]) -> str:
     """Which finding may gain more time than one above it, and why it is not the first; empty if there is none."""
-    most = max(_larger_below(findings), key=lambda one: one[1], default=None)
+    most = max(larger_below(findings), key=lambda one: one[1], default=None)
     if most is None:
         return ""
     number, share, whole = most
@@ -30,18 +31,3 @@ def order_note(findings: Sequence[Finding]) -> str:
         f"Number {number} may save more time ({format_share(share)} of the {whole}): severity also counts how sure a "
         "gain is, and memory that grows."
     )
-
-
-def _larger_below(findings: Sequence[Finding]) -> Iterator[tuple[int, float, str]]:
-    """The number of each finding that saves notably more than one above it of a higher severity, its share and of what.
-    Shares of different wholes, such as a step and the run, are not compared."""
-    for at, one in enumerate(findings):
-        share, whole = _share(one)
-        above = [_share(other) for other in findings[:at] if other.severity.rank < one.severity.rank]
-        if any(of == whole and share - less >= LOW_FROM for less, of in above):
-            yield at + 1, share, whole
-
-
-def _share(finding: Finding) -> tuple[float, str]:
-    """What it saves and of what; a finding that frees memory alone saves nothing of the step."""
-    return (0.0, "step") if finding.saving is None else (finding.saving.fraction, finding.saving.whole)

@@ -130,6 +130,10 @@ def test_several_faults_are_stated_with_their_joint_cost():
             "No fault, but 2 opportunities; the largest would save 50 % of the step: b at train.py:7",
         ),
         (
+            (replace(chance("b", 0.1), severity=Severity.MEDIUM), replace(chance("c", 0.4), severity=Severity.LOW)),
+            "No fault, but 2 opportunities; the first would save 10 % of the step: b at train.py:7",
+        ),
+        (
             (replace(chance("b", 0.0, 3_000_000), severity=Severity.MEDIUM),),
             "No fault, but an opportunity would free 3.00 MB of memory: b at train.py:7",
         ),

@@ -41,9 +41,15 @@ def test_among_equally_severe_ones_either_may_be_larger():
     assert what_to_change([finding(0.2, Severity.HIGH), finding(0.3, Severity.HIGH)]) == LARGEST_FIRST
 
 
-def test_shares_of_the_run_and_of_a_step_are_not_compared():
-    of_run = replace(SURE_THEN_LARGE[1], saving=Saving(0, 0.5, 0.4, 0.6, run_ns=10**9))
-    assert what_to_change([SURE_THEN_LARGE[0], of_run]) == LARGEST_FIRST
+def test_what_shortens_the_steps_shortens_the_run_by_no_greater_share():
+    """So a quarter of the run is more than 7 % of a step. Whether 3 % of the run is more than 7 % of a step, and a
+    quarter of a step more than 7 % of the run, nobody knows."""
+    of_step = finding(0.074, Severity.MEDIUM)
+    of_run = replace(of_step, saving=Saving(0, 0.074, 0.05, 0.1, run_ns=10**9))
+    for share, is_larger in ((0.26, True), (0.03, False)):
+        below = replace(SURE_THEN_LARGE[1], saving=Saving(0, share, 0.02, 0.4, run_ns=10**9))
+        assert what_to_change([of_step, below]) == (SEVEREST_FIRST if is_larger else LARGEST_FIRST)
+    assert what_to_change([of_run, SURE_THEN_LARGE[1]]) == LARGEST_FIRST
 
 
 def test_the_note_names_the_largest_of_those_below():
