@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import subprocess
 import sys
@@ -21,6 +23,8 @@ _CHILD = "profkit.collect.launch.entry"
 _FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1")
 _LETHAL = ("SIGTERM", "SIGHUP")
 """Forwarded even if the program does not handle them."""
+_AWAKE_MS = 1000
+"""A scheduler waits for ten seconds and more between SIGTERM and SIGKILL."""
 _SIGKILL = 9
 """`signal.SIGKILL`, which Python on Windows lacks."""
 _CUT_SHORT = (
@@ -81,9 +85,34 @@ def _run(command: Sequence[str]) -> int:
     with _Forwarding() as forwarding, subprocess.Popen(command) as process:  # noqa: S603  # what the user asked to run
         forwarding.to = process
         try:
-            return process.wait()
+            return _wait(process)
         except KeyboardInterrupt:
-            return process.wait()
+            return _wait(process)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """`subprocess.Popen.wait`, which comes back to Python every second. A signal that arrives just before the system's
+    call begins, or on another thread, does not interrupt it: its handler, which forwards it, would never run."""
+    ended = _handle_of(process.pid)
+    while ended is None:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(_AWAKE_MS / 1000)
+    try:
+        poll = select.poll()
+        poll.register(ended, select.POLLIN)
+        while not poll.poll(_AWAKE_MS):
+            pass
+    finally:
+        os.close(ended)
+    return process.wait()
+
+
+def _handle_of(process: int) -> int | None:
+    """What can be read once the process has ended. None on macOS, and on Linux before 5.3."""
+    try:
+        return os.pidfd_open(process)
+    except (AttributeError, OSError):
+        return None
 
 
 def _as_shells_say(returned: int) -> int:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -492,3 +493,20 @@ def test_kills_are_counted_in_the_container_or_else_on_the_machine(tmp_path, mon
     assert count_kills() == 5
     files[0].write_text("low 0\noom 4\noom_kill 2\noom_group_kill 0\n")
     assert count_kills() == 2
+
+
+@pytest.mark.parametrize("has_handles", [True, False])
+def test_a_signal_that_does_not_interrupt_the_wait_is_forwarded_all_the_same(has_handles, monkeypatch):
+    """Another thread gets it, so the system's call goes on. The same happens if it comes just before that begins."""
+    if not has_handles:
+        monkeypatch.setattr(parent, "_handle_of", lambda process: None)
+    monkeypatch.setattr(parent, "_AWAKE_MS", 10)
+    itself = threading.Thread(target=lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM))
+    wait = parent._wait
+
+    def tell_and_wait(process: subprocess.Popen[bytes]) -> int:
+        itself.start()
+        return wait(process)
+
+    monkeypatch.setattr(parent, "_wait", tell_and_wait)
+    assert parent._run([sys.executable, "-c", "import signal; signal.pause()"]) == -signal.SIGTERM
