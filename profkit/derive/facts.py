@@ -265,9 +265,9 @@ class Facts:
         timed without it, or else estimated if there is a device; nothing if neither is possible."""
         if not self.run.reference_step_ns:
             return self.estimated_overhead
-        in_steps = self.serial_lanes[self.trace.events.lane] & self.measured
         if self.marks_by_line.total_ns:
             return Thinned(self.marks_by_line, 1.0)
+        in_steps = self.serial_lanes[self.trace.events.lane] & self.measured
         crowded_ns = self.crowding.total_ns
         known = Thinned(find_overhead(self.trace, self.tree, self.steps, in_steps, self.run, crowded_ns), 1.0)
         known = max(known, self.marks_added, key=lambda one: one.total_ns)
@@ -299,8 +299,7 @@ class Facts:
     def marks_by_line(self) -> Intervals:
         """What line marks added to the measured steps without a device, if all have them and plain steps were timed;
         else nothing."""
-        marked = self.steps.located[self.steps.measured].all()
-        if self.device.present or not marked or not self.run.reference_step_ns:
+        if self.device.present or not self.steps.measured_are_marked or not self.run.reference_step_ns:
             return NOTHING
         in_steps = self.serial_lanes[self.trace.events.lane] & self.measured
         return find_marked(self.trace, self.tree, self.steps, in_steps, self.run, self.callsites, self.stacks)

@@ -24,8 +24,6 @@ _SLOWED = 4.0
 _MARKED = 0.3
 """Of a saving, if each recorded step has its lines marked and the host's work is shrunk evenly to that of plain steps:
 five were off by 2 to 36 %, and one that is a wait for the device by more (H200)."""
-
-
 _MARKED_LINES = 0.5
 """The same without a device, where each line keeps what it takes of plain steps. Half of 37 prices of programs that
 were recorded both ways are within 1.4 times that of plain steps, three quarters within 2.1."""
@@ -46,7 +44,7 @@ def _as_recorded(facts: Facts, edit: Edit) -> float:
     """What the edit takes out of the recorded steps, as a share of these, both without waits for a CPU. The replayed
     share beside a device, whose work a recording does not slow, where no step was timed without one, where the edit
     comes from such steps, and where each recorded step has its lines marked: that slows some parts tenfold."""
-    is_alike = step_time(facts).source == "measured" and not facts.steps.located[facts.steps.measured].all()
+    is_alike = step_time(facts).source == "measured" and not facts.steps.measured_are_marked
     if facts.device.present or edit.of_plain_steps or not is_alike:
         return replay(facts, edit).fraction
     steps = facts.steps
@@ -69,7 +67,7 @@ def _with_a_faster_host(facts: Facts, edit: Edit, replayed: Replay) -> float:
 def _with_longer_waits(facts: Facts, edit: Edit, replayed: Replay) -> float:
     """The most that an edit of waits may give back if each recorded step has its lines marked. A host that marks lines
     comes late to its waits: without that, all of the device's work may be waited for."""
-    step, is_marked = step_time(facts), facts.steps.located[facts.steps.measured].all()
+    step, is_marked = step_time(facts), facts.steps.measured_are_marked
     if not len(edit.waits) or not is_marked or step.source != "measured" or step.busy_ns is None:
         return 0.0
     return replayed.fraction + step.busy_ns / max(step.ns, 1)

@@ -133,6 +133,11 @@ class Steps(Struct, frozen=True):
         return bool(bound and worked_ns.max() > _ALIKE_TIMES * worked_ns.min())
 
     @property
+    def measured_are_marked(self) -> bool:
+        """Whether the lines of all measured steps were marked, as no others were recorded."""
+        return bool(self.located[self.measured].all())
+
+    @property
     def unmarked(self) -> Rows:
         """The steps whose lines were not marked; all of them if each step's were."""
         return np.arange(len(self)) if self.located.all() else np.flatnonzero(~self.located)

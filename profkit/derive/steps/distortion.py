@@ -88,11 +88,10 @@ def find_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, run: 
     waits for a CPU, which are not the recording's.
     """
     events = trace.events
-    rows = np.flatnonzero((tree.depth >= 0) & (events.category != Category.PAUSE) & in_steps)
+    rows = host_rows(trace, tree, in_steps)
     if not rows.size:
         return NOTHING
-    excess_ns = (median(steps.host_ns[steps.measured]) - pace(run.reference_step_ns)) * steps.measured_count
-    excess_ns -= crowded_ns
+    excess_ns = beyond_plain_ns(steps, run) - crowded_ns
     rows_of_gc = automatic_collections(trace, steps, in_steps)
     collections = union(events.start_ns[rows_of_gc], events.ends_of(rows_of_gc))
     collections = collections if collections.total_ns <= excess_ns else NOTHING
@@ -104,6 +103,11 @@ def find_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, run: 
     taken_ns = np.minimum(room_ns, (weight * each_ns).astype(np.int64))
     starts, ends = (collections.start_ns, pages.start_ns, end_ns - taken_ns), (collections.end_ns, pages.end_ns, end_ns)
     return union(np.concatenate(starts), np.concatenate(ends))
+
+
+def beyond_plain_ns(steps: Steps, run: Run) -> float:
+    """How much longer the host took for the measured steps than for as many that were timed without the recording."""
+    return (median(steps.host_ns[steps.measured]) - pace(run.reference_step_ns)) * steps.measured_count
 
 
 def may_hide_overhead(steps: Steps, run: Run, worked_ns: int) -> bool:
@@ -125,7 +129,7 @@ def estimate_overhead(trace: Trace, tree: Tree, in_steps: Bools, waits: Waits) -
     batches that other processes make, are not the host's work, and the driver's calls for memory take as long without
     the recording. A step whose lines were marked is slowed by far more, so nothing is estimated.
     """
-    events, rows = trace.events, _host_rows(trace, tree, in_steps)
+    events, rows = trace.events, host_rows(trace, tree, in_steps)
     category = events.category[rows]
     frames = bool((category == Category.PYTHON).any())
     marked = (events.category[in_steps] == Category.LINE_MARK).any()
@@ -150,10 +154,10 @@ def marks_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, wait
     Watching each line slows the host up to 45 times and the device not at all: a host that waits for the device in each
     plain step comes late in a marked one and need not wait. So the host's work is shrunk to what a plain step takes.
     """
-    rows = _host_rows(trace, tree, in_steps)
-    if not rows.size or not steps.located[steps.measured].all():
+    rows = host_rows(trace, tree, in_steps)
+    if not rows.size or not steps.measured_are_marked:
         return UNTOUCHED
-    excess_ns = (median(steps.host_ns[steps.measured]) - pace(run.reference_step_ns)) * steps.measured_count
+    excess_ns = beyond_plain_ns(steps, run)
     if excess_ns <= 0:
         return UNTOUCHED
     elsewhere = _not_the_hosts(trace, tree, in_steps, waits)
@@ -165,7 +169,7 @@ def marks_overhead(trace: Trace, tree: Tree, steps: Steps, in_steps: Bools, wait
     return Thinned(where, _MOST_OF_MARKED).at_most(int(excess_ns))
 
 
-def _host_rows(trace: Trace, tree: Tree, in_steps: Bools) -> Rows:
+def host_rows(trace: Trace, tree: Tree, in_steps: Bools) -> Rows:
     """The host's events in these steps."""
     return np.flatnonzero((tree.depth >= 0) & (trace.events.category != Category.PAUSE) & in_steps)
 

@@ -19,13 +19,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from profkit.derive.steps.boundaries import Steps
-from profkit.derive.steps.distortion import automatic_collections
+from profkit.derive.steps.distortion import automatic_collections, beyond_plain_ns, host_rows
 from profkit.derive.steps.edges import between_edges, water_level
 from profkit.derive.timeline.intervals import NOTHING, Intervals, stretches, union
 from profkit.derive.timeline.tree import Tree
 from profkit.run.directory import CallSite, Run, StackSamples
 from profkit.trace.events import NONE, Bools, Category, Float64s, Int64s, Rows, Trace
-from profkit.trace.statistics import among, median, pace
+from profkit.trace.statistics import among, pace
 
 _ADDED = 4
 """Samples (A. Agresti and B. A. Coull, Approximate is better than "exact" for interval estimation of binomial
@@ -47,9 +47,7 @@ def find_marked(
     """What is beyond plain steps in the measured ones, which all have their lines marked. ``in_steps`` are the events
     of these steps on the host threads that take turns."""
     events = trace.events
-    rows = np.flatnonzero((tree.depth >= 0) & (events.category != Category.PAUSE) & in_steps)
-    plain_ns = pace(run.reference_step_ns) * steps.measured_count
-    excess_ns = median(steps.host_ns[steps.measured]) * steps.measured_count - plain_ns
+    rows, excess_ns = host_rows(trace, tree, in_steps), beyond_plain_ns(steps, run)
     if not rows.size or excess_ns <= 0:
         return NOTHING
     numbers, number_of = _number_lines(callsites)
@@ -64,7 +62,7 @@ def find_marked(
     line = _lines_of(trace, tree, found.inside, numbers)
     evenly_ns = np.minimum(found.room_ns, found.weight * water_level(found.room_ns, found.weight, excess_ns))
     left_ns = recorded_ns - np.bincount(line, evenly_ns, count)
-    kept_ns = _kept(left_ns.clip(min=0), plain_ns, number_of, stacks)
+    kept_ns = _kept(left_ns.clip(min=0), pace(run.reference_step_ns) * steps.measured_count, number_of, stacks)
     taken_ns = _take(found.room_ns, found.weight, line, (recorded_ns - kept_ns).clip(min=0))
     starts, ends = (events.start_ns[collected], found.end_ns - taken_ns), (events.ends_of(collected), found.end_ns)
     return union(np.concatenate(starts), np.concatenate(ends))
