@@ -6,6 +6,7 @@ step after its block but in those first ones, so a run of weeks takes no more me
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from itertools import pairwise
@@ -15,8 +16,11 @@ from typing import NamedTuple
 BLOCK_STEPS, _BLOCK_NS, _MOST_IN_BLOCK = 30, 500_000_000, 1000
 """The median of this many steps tells how long they take. Short steps get half a second, in which a pause of the
 machine is little; 1,000 of them are enough whatever they take."""
-_SHORT_NS, _MOST_TOGETHER = 2_000_000, 100
-"""Noticing the end of a step takes 17 µs, a hundredth of this: so many short steps are taken as one."""
+_SHORT_NS, _MOST_TOGETHER = 5_000_000, 100
+"""Noticing the end of a step takes 17 to 30 µs, half a hundredth of this: so many short steps are taken as one."""
+_PACE, _USUAL = 12, 4
+"""Of the last so many lengths the shortest but a quarter tells how short steps are now. Those that waited say nothing,
+and beside other programs that may be most of them."""
 _FIRST_BLOCKS = 4
 """The first block is left out: caches and allocators warm up. The next ones are what is usual."""
 _TIMES = 2.0
@@ -68,6 +72,7 @@ class Changes:
         """Forget what was usual: other steps begin here."""
         self._ended_ns: int | None = None
         self._counted = 0
+        self._lengths: deque[int] = deque(maxlen=_PACE)
         self._block: list[int] = []
         self._block_ns = 0
         self._blocks = self._until_ns = 0
@@ -101,7 +106,8 @@ class Changes:
         """How many of the steps to come may be noted as one; 1 until it is known how short they are."""
         if self._counted <= BLOCK_STEPS:
             return 1
-        return max(1, min(_MOST_TOGETHER, int(_SHORT_NS / max(self.last_ns, 1))))
+        usual_ns = max(sorted(self._lengths)[len(self._lengths) // _USUAL], 1)
+        return max(1, min(_MOST_TOGETHER, _SHORT_NS // usual_ns))
 
     def count(self, ended_ns: int, steps: int = 1) -> bool:
         """So many steps ended. Return whether their length, ``last_ns``, is known: not that of the first."""
@@ -111,6 +117,7 @@ class Changes:
         if before is None:
             return False
         self.last_ns = (ended_ns - before) // steps
+        self._lengths.append(self.last_ns)
         return True
 
     def _end_block(self, block: list[int]) -> Change | None:

@@ -113,7 +113,7 @@ def test_other_steps_have_their_own_usual_length():
     assert run.steps(*[4 * USUAL] * FIRST * 2) is None
 
 
-@pytest.mark.parametrize(("step_ns", "together"), [(20 * MS, 1), (MS, 2), (MS // 10, 20), (1000, 100)])
+@pytest.mark.parametrize(("step_ns", "together"), [(20 * MS, 1), (MS, 5), (MS // 10, 50), (1000, 100)])
 def test_short_steps_are_noted_together(step_ns, together):
     run = Run()
     assert run.changes.together == 1
@@ -126,7 +126,15 @@ def test_thirty_steps_tell_how_short_they_are():
     run.steps(*repeat(MS, BLOCK_STEPS - 1))
     assert run.changes.together == 1
     run.steps(MS)
-    assert run.changes.together == 2
+    assert run.changes.together == 5
+
+
+def test_a_step_that_waited_leaves_the_next_ones_together():
+    run = Run()
+    run.steps(*repeat(MS // 10, 50), 30 * MS)
+    assert run.changes.together == 50
+    run.steps(*repeat(30 * MS, 12))
+    assert run.changes.together == 1
 
 
 def test_steps_noted_together_count_each():
