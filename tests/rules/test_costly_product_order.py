@@ -6,17 +6,15 @@ from typing import Any
 
 import pytest
 
-from profkit.core.marks import CALL_MARK
 from profkit.patterns.flow.contractions import Contraction, Labels, contractions
 from profkit.rules.base import Facts, Need, Suspicion, missing_needs
 from profkit.rules.costly_product_order import costly_product_order
-from profkit.run.directory import CallSite, DataFlow, Run
+from profkit.run.directory import CallSite
 from profkit.savings.simulate import predict_saving
-from tests.traces import annotation, facts_of, mark, op, step
+from tests.followed import Call, following
+from tests.traces import facts_of, mark, op, step
 
 Json = dict[str, Any]
-Call = tuple[str, list[Any], tuple[int, ...]]
-"""An operator, its shapes, and the makers of what it takes."""
 SITE = CallSite("net.py", 9, "Net.forward", "return x @ (up @ down)")
 UP, DOWN, X, OTHER, BIAS = -1, -2, -3, -4, -5
 SQUARE, THIN = 512, 8
@@ -31,18 +29,7 @@ def apply(weight: int = 0, batch: int = 64, rows: int = SQUARE, columns: int = S
 
 
 def recording(*calls: Call, gaps: tuple[int, ...] = ()) -> Facts:
-    """A located step and two measured ones of 1000 µs: each call takes 100 µs, and 10 µs pass until the next."""
-    events: list[Json] = []
-    for i in range(3):
-        events.append(step(i, 1000.0 * i, 1000))
-        for number, (name, dims, _) in enumerate(calls):
-            at = 1000.0 * i + 10 + 110 * number
-            if i == 0:
-                events.append(annotation(f"{CALL_MARK}{number}", at - 0.5, 101))
-            events.append(op(name, at, 100, dims=dims, concrete=[""] * len(dims)))
-        if i == 0:
-            events.append(mark(0, 5, 110 * len(calls)))
-    return facts_of(events, callsites=(SITE,), run=Run(flow=DataFlow(tuple(call[2] for call in calls), gaps=gaps)))
+    return following(SITE, *calls, gaps=gaps)
 
 
 def turned(at: float, shape: list[int], order: list[int]) -> Json:
