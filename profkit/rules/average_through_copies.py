@@ -36,24 +36,15 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.families import operators_of
-from profkit.derive.timeline.intervals import stretches
 from profkit.patterns import Places, call_site, locations_of, program_operators, spent_ns
-from profkit.patterns.loops.located import located_marks, marks_around
+from profkit.patterns.loops.copying_lines import LEAST_TENSORS, located_lines, runs_among, statements_of
 from profkit.patterns.program import located_operators
 from profkit.rules.base import MEDIUM_FROM, CallSite, Facts, Kind, Need, Suspicion, Suspicions, rule
 from profkit.savings import Edit, combine, shrink_spans
 from profkit.savings.pricing import give_back_less
 from profkit.source.statements import effect_of, names_in
-from profkit.source.syntax import closing_brackets, name_called, parse_statements
-from profkit.trace import Bools, Int64s, distinct_rows
+from profkit.source.syntax import name_called
 
-_LEAST = 8
-"""Tensors: four layers. A copy of fewer takes a tenth of a millisecond."""
-_COPY = frozenset(("clone", "copy"))
-_MAKING = """
-    _to_copy alias clone contiguous copy detach empty empty_like empty_strided fill lift_fresh new_empty resize set to
-    zero zeros_like"""
-_COPYING = frozenset(_MAKING.split())
 _ADDING = frozenset(("add", "lerp", "sub"))
 _AVERAGING = _ADDING | frozenset(("detach", "mul", "rsub"))
 _COPIES_FROM, _COPIES_INTO = frozenset(("clone", "deepcopy", "state_dict")), frozenset(("load_state_dict",))
@@ -93,45 +84,20 @@ def average_through_copies(facts: Facts) -> Suspicions:
 
 def _find(facts: Facts) -> Iterator[_Average]:
     """Loops and copying lines under one mark: in one call of a function."""
-    marks, operators = located_marks(facts), located_operators(facts)
-    first, last = np.searchsorted(operators, marks), np.searchsorted(operators, facts.tree.stop[marks])
-    all_of, copying, averaging, copies, adding = (
-        _count(np.ones(len(operators), dtype=bool) if kind is None else operators_of(facts.trace, kind)[operators])
-        for kind in (None, _COPYING, _AVERAGING, _COPY, _ADDING)
-    )
-    whole, calls = all_of[last] - all_of[first], marks_around(facts)[marks]
-    lines, line = distinct_rows(calls, facts.trace.events.site[marks])
-    of_line = [np.bincount(line, count[last] - count[first]) for count in (all_of, copying, averaging, copies, adding)]
-    total, copied, averaged, tensors, added = of_line
-    passed = _passes_before(facts, marks[lines])
-    copy_lines = np.flatnonzero((copied == total) & (tensors >= _LEAST))
-    for place in np.flatnonzero((averaged == total) & (added >= _LEAST) & (whole.size > 0)).tolist():
-        call, site = calls[lines[place]], int(facts.trace.events.site[marks[lines[place]]])
-        beside = copy_lines[(calls[lines[copy_lines]] == call) & (passed[copy_lines] == passed[place])]
-        mine = [int(facts.trace.events.site[marks[lines[one]]]) for one in beside.tolist()]
+    lines, operators = located_lines(facts), located_operators(facts)
+    averaged, added = (lines.count(operators_of(facts.trace, kind)[operators]) for kind in (_AVERAGING, _ADDING))
+    for place in np.flatnonzero((averaged == lines.operators) & (added >= LEAST_TENSORS)).tolist():
+        beside = lines.only_copies & (lines.call == lines.call[place]) & (lines.passed == lines.passed[place])
+        site, mine = int(lines.site[place]), lines.site[beside].tolist()
         mine = [one for one in mine if _serves(call_site(facts, one), call_site(facts, site))]
         if mine:
             yield _Average(site, tuple(mine), int(added[place]))
 
 
-def _passes_before(facts: Facts, marks: Int64s) -> Int64s:
-    """How much of backward passes has run before each mark: weights that are copied before one are others after it."""
-    return np.searchsorted(
-        np.sort(facts.trace.events.start_ns[facts.lines.backward]), facts.trace.events.start_ns[marks]
-    )
-
-
-def _count(wanted: Bools) -> Int64s:
-    """How many are wanted before each place."""
-    return np.concatenate([[0], np.cumsum(wanted)])
-
-
 def _serves(copying: CallSite | None, averaging: CallSite | None) -> bool:
     """Whether a line copies tensors for the average: it gives a name that the other reads, or loads what the other
     writes. A name that both only read, such as the model's, is no tie."""
-    one, other = (
-        parse_statements(site.source + closing_brackets(site.source)) if site else [] for site in (copying, averaging)
-    )
+    one, other = statements_of(copying), statements_of(averaging)
     called = {name_called(node) for part in one for node in ast.walk(part) if isinstance(node, ast.Call)}
     given, taken = (
         _changed(one) if called & _COPIES_FROM else set[str](),
@@ -156,16 +122,15 @@ def _without_copies(facts: Facts, found: _Average) -> Edit:
     """The copying lines vanish, with what Python does around them and the memory that they take; of the loop one
     operator a tensor stays."""
     rows = program_operators(facts)
-    mine = np.isin(facts.lines.site[rows], [found.line, *found.copying])
-    ends = np.flatnonzero((np.diff(facts.step_of(rows)) != 0) | (np.diff(mine) != 0)) + 1
-    runs = [rows[part] for part in stretches(ends, len(rows), 1) if mine[part.start]]
+    mine = rows[np.isin(facts.lines.site[rows], [found.line, *found.copying])]
+    runs = runs_among(facts, mine)
     adding = facts.trace.mask_of(
-        rows[(facts.lines.site[rows] == found.line) & operators_of(facts.trace, _ADDING)[rows]]
+        mine[(facts.lines.site[mine] == found.line) & operators_of(facts.trace, _ADDING)[mine]]
     )
     kept = np.array([spent_ns(facts, run[adding[run]]).sum() for run in runs], dtype=np.int64)
     start, end = facts.trace.events.start_ns[[run[0] for run in runs]], facts.tree.end_ns[[run[-1] for run in runs]]
     spans = shrink_spans(start, end, kept, _UNCERTAINTY)
-    return combine([spans, give_back_less(facts, rows[mine], 0.0, _UNCERTAINTY)])
+    return combine([spans, give_back_less(facts, mine, 0.0, _UNCERTAINTY)])
 
 
 def _spent(facts: Facts, line: int) -> int:
