@@ -68,7 +68,7 @@ def located_lines(facts: Facts) -> LocatedLines:
         for kind in (None, _COPYING, _COPY)
     )
     return LocatedLines(
-        site=facts.trace.events.site[marks[lines]],
+        site=facts.trace.events.site[marks[lines]].astype(np.int64),
         call=marks_around(facts)[marks[lines]],
         passed=_passes_before(facts, marks[lines]),
         operators=total,
