@@ -37,7 +37,7 @@ from msgspec import Struct
 
 from profkit.derive.families import operators_of
 from profkit.patterns import Places, call_site, locations_of, program_operators, spent_ns
-from profkit.patterns.loops.copying_lines import LEAST_TENSORS, located_lines, runs_among, statements_of
+from profkit.patterns.flow.copying_lines import LEAST_TENSORS, located_lines, runs_among, statements_of
 from profkit.patterns.program import located_operators
 from profkit.rules.base import MEDIUM_FROM, CallSite, Facts, Kind, Need, Suspicion, Suspicions, rule
 from profkit.savings import Edit, combine, shrink_spans

@@ -36,7 +36,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from profkit.patterns import Places, call_site, in_most_steps, locations_of
-from profkit.patterns.loops.copying_lines import located_lines, runs_among, statements_of
+from profkit.patterns.flow.copying_lines import located_lines, runs_among, statements_of
 from profkit.patterns.loops.located import sites_of_located_step
 from profkit.patterns.program import located_operators
 from profkit.patterns.step_calls import repeated_in_measured
