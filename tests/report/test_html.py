@@ -224,10 +224,19 @@ def test_a_diagnosis_from_a_file_may_contain_any_pictures(drawn_diagnosis: Diagn
 def test_the_line_is_highlighted_among_those_around_it(full_diagnosis: Diagnosis, leak: Finding) -> None:
     assert leak.location is not None
     place = replace(leak.location, around=("for x in xs:", "    losses.append(loss)", "<b>"), around_from=30)
+    page = render_html(replace(full_diagnosis, findings=(replace(leak, location=place),)))
+    (marked,) = re.findall("<mark>(.*)</mark>", page)
+    assert re.sub("<.*?>", "", marked) == "   31      losses.append(loss)"
+    (rows,) = re.findall('<pre class="rows">(.*?)</pre>', page, re.DOTALL)
+    assert re.sub("<.*?>", "", rows) == "   30  for x in xs:\n   31      losses.append(loss)\n   32  &lt;b&gt;"
+
+
+def test_a_long_line_goes_on_under_its_own_beginning(full_diagnosis: Diagnosis, leak: Finding) -> None:
+    assert leak.location is not None
+    place = replace(leak.location, around=("    return x + 1",), around_from=31)
     page = Page(render_html(replace(full_diagnosis, findings=(replace(leak, location=place),))))
-    assert page.text["mark"] == "   31      losses.append(loss)"
-    assert "   30  for x in xs:\n" in page.text["code"]
-    assert "   32  <b>" in page.text["code"]
+    assert "   31      return x + 1" in page.text["span"]
+    assert [row["class"] for row in page.shown("span") if row.get("class") == "number"] == ["number", "number"]
 
 
 def test_a_place_on_this_machine_opens_in_the_editor(full_diagnosis: Diagnosis, leak: Finding, tmp_path: Path) -> None:
