@@ -30,6 +30,8 @@ _PASSES = {torch.autograd.backward.__code__: "tensors", torch.autograd.grad.__co
 """The functions that begin a backward pass, and the argument with the tensors that it begins at."""
 _PASS_NAMES = frozenset(code.co_name for code in _PASSES)
 _FRAME_OF: dict[type, str] = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
+_COMPREHENSIONS = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
+"""Names of the code that is a part of a line of another function. From Python 3.12 on most have none of their own."""
 _SHORTER = " (record a shorter step, --at-step N)"
 _TICK = 256
 """Callbacks between two checks of the clock."""
@@ -37,6 +39,11 @@ _CALLS_PER_LINE = 10
 """This many unmarked calls inside libraries cost as much as one marked line."""
 _MOST_OF_ONE = 0.5
 """The largest share of the lines for one function: a loop over plain numbers must leave some for later code."""
+_MOST_OF_A_COMPREHENSION = 1 / 16
+"""Once half of the lines are spent, by several functions: a comprehension's work is part of a marked line anyway."""
+_LAST = 1 / 8
+"""Of the lines: they are for functions that have run fewer than are left. Otherwise three loops over plain numbers, in
+three functions, would spend them all."""
 
 
 class LineTracer:
@@ -181,7 +188,7 @@ class LineTracer:
                 if code.co_name in _PASS_NAMES and (roots := _PASSES.get(code)):
                     self._on_backward(frame.f_locals.get(roots))
                 return None
-            if self._marked.get(code, 0) > self._most_of_one:
+            if self._marked.get(code, 0) > self._most_of(code):
                 return None
             trace = self._trace_of(code)
             if code.co_flags & SUSPENDS:  # resuming a line raises no line event: reopen its mark here
@@ -219,7 +226,7 @@ class LineTracer:
                     line = frame.f_lineno
                     self._enter(key, names.get(line) or names.setdefault(line, self._name(code, line)))
                     marked = self._marked[code] = self._marked.get(code, 0) + 1
-                    if marked > self._most_of_one and len(opened) > 1 and not self._is_expired:
+                    if marked > self._most_of(code) and len(opened) > 1 and not self._is_expired:
                         self._pass_by(frame)
                     self._spend_line()
             except Exception as error:  # it would reach the program
@@ -233,9 +240,14 @@ class LineTracer:
         mark.__enter__()
         self._open.append((key, mark))
 
-    @property
-    def _most_of_one(self) -> float:
-        return _MOST_OF_ONE * self.max_lines
+    def _most_of(self, code: CodeType) -> float:
+        """How many lines of this function are marked."""
+        left = self._lines_left
+        if left > _MOST_OF_ONE * self.max_lines:
+            return self.max_lines
+        if left <= _LAST * self.max_lines:
+            return left
+        return (_MOST_OF_A_COMPREHENSION if code.co_name in _COMPREHENSIONS else _MOST_OF_ONE) * self.max_lines
 
     def _pass_by(self, frame: FrameType) -> None:
         """Stop marking lines of a running function: the mark of the line that calls it covers the rest."""
@@ -243,7 +255,8 @@ class LineTracer:
         with open_mark(UNMARKED):
             frame.f_trace_lines = False
         name = function_name(frame.f_code)
-        self._note(f"{name} runs more lines than are located: its later work is reported at the line that calls it")
+        if frame.f_code.co_name not in _COMPREHENSIONS:
+            self._note(f"{name} runs more lines than are located: its later work is reported at the line that calls it")
 
     def _unwind(self, key: int) -> None:
         """Close the mark of the frame ``key``, if it has one, and all marks opened since."""
