@@ -5,11 +5,14 @@ on a device are not looked at. Not kept: factors with gradients, which a sparse 
 most one number each, as one-hot vectors have: those pick rows, and need no product at all; and results of activations,
 whose numbers are computed before one knows which are zeros. A factor that `to_dense` has made was sparse before, so
 less of it has to be zeros, and its rows may be one-hot: nobody has to find another form for it.
+
+Where some calls were passed by, one of them may have been an activation. Then a factor only counts if a call that was
+looked at gave it its memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,22 +45,25 @@ class FactorWatch:
         self.found: list[SparseFactor] = []
         self._activated: set[Memory] = set()
         self._was_sparse: set[Memory] = set()
+        self._made: set[Memory] = set()
         self._read = 0
 
-    def note_results(self, name: str, memories: Iterable[Memory]) -> None:
+    def note_results(self, name: str, taken: Iterable[Memory], memories: Collection[Memory]) -> None:
+        self._made.update(set(memories).difference(taken))
         if name.strip("_") in _ACTIVATES:
             self._activated.update(memories)
         elif name == _MAKES_DENSE:
             self._was_sparse.update(memories)
 
-    def note(self, call: int, name: str, given: Sequence[tuple[Memory, Tensor]]) -> None:
-        """``given`` are the tensors of the call with this number."""
+    def note(self, call: int, name: str, given: Sequence[tuple[Memory, Tensor]], *, is_whole: bool) -> None:
+        """``given`` are the tensors of the call with this number. ``is_whole`` says that all earlier calls were seen."""
         if name not in _PRODUCTS or len(given) < 2:
             return
         factors = given[:1] if name == "linear" else given[:2]
         for memory, factor in factors:
             was_sparse = memory in self._was_sparse
-            zero = None if memory in self._activated else self._share_of_zeros(factor, was_sparse)
+            is_known = memory not in self._activated and (is_whole or memory in self._made)
+            zero = self._share_of_zeros(factor, was_sparse) if is_known else None
             if zero is not None and zero >= (_LEAST_ZERO_OF_SPARSE if was_sparse else _LEAST_ZERO):
                 self.found.append(SparseFactor(call, tuple(factor.shape), zero, was_sparse))
                 return

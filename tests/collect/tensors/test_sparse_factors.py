@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from profkit.collect.tensors import sampling
 from profkit.run.directory import SparseFactor
 from tests.collect.tensors.watching import watched
 
@@ -96,3 +97,33 @@ def test_a_mask_that_was_dense_all_along_was_not_sparse(features):
     mask, other = adjacency(), adjacency().to_sparse()
     found = sparse(lambda: (mask @ features, other.to_dense()))
     assert [one.was_sparse for one in found] == [False]
+
+
+@pytest.fixture
+def sampled(monkeypatch):
+    """Calls are passed by from the third one at a site on."""
+    monkeypatch.setattr(sampling, "WHOLE_NS", 0)
+    monkeypatch.setattr(sampling, "SITE_LOOKS", 2)
+
+
+@pytest.mark.usefixtures("sampled")
+def test_of_many_calls_a_factor_that_was_seen_to_be_made_still_counts(features):
+    def step() -> None:
+        for number in range(40):
+            features.add(number)
+        (adjacency() / NEIGHBOURS) @ features
+
+    assert len(sparse(step)) == 1
+
+
+@pytest.mark.usefixtures("sampled")
+def test_a_factor_of_unknown_origin_may_come_from_an_activation(features):
+    """Both the activation and its view are called at the same places as often before."""
+
+    def step() -> None:
+        for number in range(5):
+            made = (adjacency() - 0.5 + number * 0).relu()
+            turned = made.t()
+        turned @ features
+
+    assert watched(step).sparse is None
