@@ -90,7 +90,7 @@ def mostly_zero_factor(facts: Facts) -> Suspicions:
     if known.sparse is None:
         raise CannotLook(_NOT_LOOKED_AT)
     marks, around, by_line = call_marks(facts), marks_around(facts), dict[Location, list[SparseFactor]]()
-    for product in known.sparse:
+    for product in (one for one in known.sparse if not one.picks):
         line = around[marks[product.call]] if 0 <= product.call < len(marks) and marks[product.call] >= 0 else -1
         if (where := location_at(facts, int(line))) is not None:
             by_line.setdefault(where, []).append(product)

@@ -49,9 +49,29 @@ def test_from_98_percent_of_zeros_on(features, neighbours, count):
     assert len(sparse(lambda: mask @ features)) == count
 
 
-def test_one_number_in_each_row_picks_rows_and_is_another_fault(features):
+def test_one_hot_rows_pick_those_of_the_other_factor(features):
     mask = adjacency(1)
-    assert sparse(lambda: mask @ features) == ()
+    (found,) = sparse(lambda: mask @ features)
+    assert found.picks
+    assert found.shape == (NODES, NODES)
+
+
+def test_one_number_in_each_row_that_is_not_1_scales_what_it_picks(features):
+    """Nor do rows of zeros pick anything, nor a factor on the right."""
+    mask, empty = adjacency(1), adjacency(1)
+    empty[::4] = 0
+    assert sparse(lambda: (mask * 0.5) @ features) == ()
+    assert sparse(lambda: empty @ features) == ()
+    assert sparse(lambda: features.t() @ mask) == ()
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM, nn.RNN])
+def test_a_recurrent_layer_begins_with_such_a_product(kind):
+    vectors = torch.zeros(200, NODES).scatter_(1, torch.arange(200)[:, None], 1)
+    layer = kind(NODES, 8)
+    (found,) = sparse(lambda: layer(vectors.unsqueeze(0)))
+    assert (found.picks, found.shape) == (True, (1, 200, NODES))
+    assert sparse(lambda: layer(adjacency()[:200].unsqueeze(0))) == ()
 
 
 def test_what_has_gradients_or_is_small_is_left_out(features):
