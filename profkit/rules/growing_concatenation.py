@@ -3,10 +3,10 @@
 What it detects
 `torch.cat` (or `hstack`, `vstack`, ...) on one line, if one input of each call is as large as the result of the call
 before, eight times or more in a step or on and on over the steps. Three to seven times in a row are enough where it
-takes 3 % of the step. A tensor that the loop works on between two calls has to be whole each time. Such a tensor is reported only if products of batches take it, as attention takes a cache of keys
-and values, no gradient is computed through it, and its copies are at least one per cent of the step: a product reads
-part of a longer tensor just as fast. Others, such as the sequence of a language model or the features of a DenseNet,
-are not reported.
+takes 3 % of the step. A tensor that the loop works on between two calls has to be whole each time. Such a tensor is
+reported only if products of batches take it, as attention takes a cache of keys and values, no gradient is computed
+through it, and its copies are at least one per cent of the step: a product reads part of a longer tensor just as fast.
+Others, such as the sequence of a language model or the features of a DenseNet, are not reported.
 
 Why is this bad?
 It looks like `list.append`, but a tensor cannot grow in place: each call allocates a longer one and copies the old one

@@ -661,7 +661,7 @@ def bodies(train: int, other: int, count: int = 5, frames: int = 49) -> Write:
 
 
 def rated(name: str, users: int, items: int, each: int = 20, others: int = 99) -> Write:
-    """What neural collaborative filtering reads: rated items of each user, and one of them among others to be ranked."""
+    """Neural collaborative filtering's texts: the rated items of each user, and one among others to be ranked."""
 
     def write(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

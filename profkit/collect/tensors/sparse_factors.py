@@ -3,8 +3,8 @@
 A factor is read when the program asks for the product: some rows of it, where they lie, so that no operator runs. Those
 on a device are not looked at. Not kept: factors with gradients, which a sparse product would need too; rows with at
 most one number each, unless they are one-hot vectors, which pick rows and need no product at all; and results of
-activations, whose numbers are computed before one knows which are zeros. A factor that `to_dense` has made was sparse before, so
-less of it has to be zeros, and its rows may be one-hot: nobody has to find another form for it.
+activations, whose numbers are computed before one knows which are zeros. A factor that `to_dense` has made was sparse
+before, so less of it has to be zeros, and its rows may be one-hot: nobody has to find another form for it.
 
 Where some calls were passed by, one of them may have been an activation. Then a factor only counts if a call that was
 looked at gave it its memory.
@@ -64,7 +64,7 @@ class FactorWatch:
             self._was_sparse.update(memories)
 
     def note(self, call: int, name: str, given: Sequence[tuple[Memory, Tensor]], *, is_whole: bool) -> None:
-        """``given`` are the tensors of the call with this number. ``is_whole`` says that all earlier calls were seen."""
+        """``given`` are the tensors of the call with this number. It ``is_whole`` if all earlier calls were seen."""
         is_recurrent = name in _RECURRENT
         if not (is_recurrent or name in _PRODUCTS) or len(given) < 2:
             return
