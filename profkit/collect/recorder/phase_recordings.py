@@ -91,7 +91,7 @@ class PhaseRecordings:
                 self._memory.history.begin()
                 if self._cut_events:  # they are about the part, which this step replaces
                     self._tracer.notes.clear()
-                self._tracer.start(sys._getframe(), self._plan.max_lines)
+                self._tracer.start(sys._getframe(), self._plan.max_lines, leaves_some=True)
         elif self._recordings.running is not None:
             self._keep_whole()
 

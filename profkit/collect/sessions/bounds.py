@@ -137,8 +137,8 @@ class Bounds:
         self._last_look, self._last_held, self._tensors, self._bytes_per_s = (0.0, 0.0), 0, 0, _BYTES_PER_S
 
     def are_exceeded(self, has_ended: bool) -> bool:
-        """``has_ended``: the line marks of the step reached their limit. So many lines leave so many events that all
-        growth is attributed to them."""
+        """``has_ended``: the line marks of the step reached their limit, or nearly so. So many lines leave so many
+        events that all growth is attributed to them."""
         now, patience = self._read_clocks(), self._patience
         if patience is not None and patience.is_over():
             return True

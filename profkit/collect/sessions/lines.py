@@ -80,7 +80,7 @@ class LineTracer:
         self._lines_left = self._ticks = self._thread = 0
         self._patience = patience(max_seconds)
         self._is_expired = False
-        self._saw_suspending = self._is_set = False
+        self._saw_suspending = self._is_set = self._leaves_some = False
 
     @property
     def ended(self) -> str:
@@ -100,9 +100,16 @@ class LineTracer:
         """How much of the budget is spent since the last start."""
         return self.max_lines - self._lines_left
 
-    def start(self, frame: FrameType | None, max_lines: int | None = None) -> bool:
+    @property
+    def has_spent_most(self) -> bool:
+        """Whether so many lines are marked that the last ones are kept for functions that have run few."""
+        return self.has_ended or (self.active and self._leaves_some and self._lines_left <= _LAST * self.max_lines)
+
+    def start(self, frame: FrameType | None, max_lines: int | None = None, *, leaves_some: bool = False) -> bool:
         """Mark the lines of ``frame``, its callers and everything that they call, at most ``max_lines`` from here on.
-        Returns False if another tracer is set."""
+        If it ``leaves_some``, several loops over plain numbers do not spend them all. Who waits for the end of them,
+        as the prologue does, wants none to be left. Returns False if another tracer is set."""
+        self._leaves_some = leaves_some
         self.max_lines = self.max_lines if max_lines is None else max_lines
         if self.active or sys.gettrace() is not None:
             self._note("a debugger or a coverage tool traces the program: lines could not be located")
@@ -243,9 +250,9 @@ class LineTracer:
     def _most_of(self, code: CodeType) -> float:
         """How many lines of this function are marked."""
         left = self._lines_left
-        if left > _MOST_OF_ONE * self.max_lines:
-            return self.max_lines
-        if left <= _LAST * self.max_lines:
+        if not self._leaves_some or left > _MOST_OF_ONE * self.max_lines:
+            return _MOST_OF_ONE * self.max_lines
+        if self.has_spent_most:
             return left
         return (_MOST_OF_A_COMPREHENSION if code.co_name in _COMPREHENSIONS else _MOST_OF_ONE) * self.max_lines
 
