@@ -35,7 +35,8 @@ If each round needs the whole tensor, allocate it at its greatest length, write 
 How the saving is estimated
 Each call keeps the share that its new pieces, the smaller inputs, have of what it copies: one concatenation at the end,
 or a tensor allocated beforehand, moves each piece once. Writing a piece in place takes at least as long as the cheapest
-operator, or on a device the cheapest kernel. A view costs nothing.
+operator, or on a device the cheapest kernel. A view costs nothing. Where no step was recorded without its lines, copies
+on a host took longer than they do, and the least that is likely is what they take at the memory's rate.
 """
 
 from __future__ import annotations
@@ -55,11 +56,12 @@ from profkit.patterns import (
     in_most_steps,
     program_operators,
     runs_inside_a_call,
+    spent_ns,
     times_per_step,
     with_shapes,
 )
 from profkit.rules.base import MEDIUM_FROM, Facts, Kind, Need, Suspicion, Suspicions, format_bytes, format_count, rule
-from profkit.savings import call_ns, computing_ns, take_less
+from profkit.savings import call_ns, computing_ns, memory_bytes_per_ns, take_less
 from profkit.trace import NONE, Bools, Category, Int64s, Rows, among, distinct, distinct_rows
 from profkit.trace.statistics import quantile
 
@@ -147,11 +149,20 @@ def _report(facts: Facts, runs: list[Rows], inputs: _InputSizes, *, is_read: boo
         f"{format_count(times_per_step(facts, calls), 'concatenation')}: each copies everything gathered before.",
         fix=_OF_A_LIBRARY if is_inside else _IN_PLACE if is_read else _TO_A_LIST,
         rows=calls,
-        edit=take_less(facts, calls, kept, _UNCERTAINTY),
+        edit=take_less(facts, calls, kept, _uncertainty(facts, calls, moved_bytes)),
         worth=_MIN_SHARE if is_read else 0.0 if any(_is_of_a_loop(facts, run) for run in runs) else MEDIUM_FROM,
         kind=Kind.OPPORTUNITY if is_inside else None,
         evidence={"copied_bytes_per_step": per_step_bytes, "longest_run": max(len(run) for run in runs)},
     )
+
+
+def _uncertainty(facts: Facts, calls: Rows, moved_bytes: int) -> float:
+    """Where every step was recorded with shapes, each result lies in fresh memory, and a copy takes up to as much longer
+    as the memory could be faster. Of 19 % that were told so, 5 % could be had."""
+    if facts.device.present or not facts.steps.measured_are_marked:
+        return _UNCERTAINTY
+    least_ns = 2 * moved_bytes / memory_bytes_per_ns(facts)
+    return max(_UNCERTAINTY, 1 - least_ns / max(int(spent_ns(facts, calls).sum()), 1))
 
 
 def _copies_much(facts: Facts, calls: Rows, inputs: _InputSizes) -> bool:

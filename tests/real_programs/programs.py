@@ -1407,6 +1407,7 @@ _UNSEEN = (
         "code/main.py",
         ("--dataset=lastfm", "--epochs=11", "--tensorboard=0"),
         parts=("code", "data/lastfm"),
+        masks=(*TIMES, r"Sample:[\d.]+"),
         needs=("tensorboardX", "sklearn", "pandas", "scipy", "tqdm"),
     ),
     Program(
