@@ -157,8 +157,8 @@ def _report(facts: Facts, runs: list[Rows], inputs: _InputSizes, *, is_read: boo
 
 
 def _uncertainty(facts: Facts, calls: Rows, moved_bytes: int) -> float:
-    """Where every step was recorded with shapes, each result lies in fresh memory, and a copy takes up to as much longer
-    as the memory could be faster. Of 19 % that were told so, 5 % could be had."""
+    """Where every step was recorded with shapes, each result lies in fresh memory, and a copy takes longer: it may need
+    no more than what the memory's rate allows. Of 19 % that were told so, 5 % could be had."""
     if facts.device.present or not facts.steps.measured_are_marked:
         return _UNCERTAINTY
     least_ns = 2 * moved_bytes / memory_bytes_per_ns(facts)
