@@ -39,10 +39,10 @@ _CALLS_PER_LINE = 10
 """This many unmarked calls inside libraries cost as much as one marked line."""
 _MOST_OF_ONE = 0.5
 """The largest share of the lines for one function: a loop over plain numbers must leave some for later code."""
-_MOST_OF_A_COMPREHENSION = 1 / 16
-"""Once half of the lines are spent, by several functions: a comprehension's work is part of a marked line anyway."""
+_LEAST_OF_ONE = 1 / 16
+"""For a comprehension, whose work is part of a marked line anyway, once half of the lines are spent by several."""
 _LAST = 1 / 8
-"""Of the lines: they are for functions that have run fewer than are left. Otherwise three loops over plain numbers, in
+"""Of the lines: of these any function gets no more than `_LEAST_OF_ONE`. Otherwise three loops over plain numbers, in
 three functions, would spend them all."""
 
 
@@ -80,7 +80,7 @@ class LineTracer:
         self._lines_left = self._ticks = self._thread = 0
         self._patience = patience(max_seconds)
         self._is_expired = False
-        self._saw_suspending = self._is_set = self._leaves_some = False
+        self._saw_suspending = self._is_set = self._leaves_some = self._has_kept_some = False
 
     @property
     def ended(self) -> str:
@@ -102,14 +102,14 @@ class LineTracer:
 
     @property
     def has_spent_most(self) -> bool:
-        """Whether so many lines are marked that the last ones are kept for functions that have run few."""
-        return self.has_ended or (self.active and self._leaves_some and self._lines_left <= _LAST * self.max_lines)
+        """Whether all lines are marked, or would soon have been if the last were not kept for other functions."""
+        return self.has_ended or self._has_kept_some
 
     def start(self, frame: FrameType | None, max_lines: int | None = None, *, leaves_some: bool = False) -> bool:
         """Mark the lines of ``frame``, its callers and everything that they call, at most ``max_lines`` from here on.
         If it ``leaves_some``, several loops over plain numbers do not spend them all. Who waits for the end of them,
         as the prologue does, wants none to be left. Returns False if another tracer is set."""
-        self._leaves_some = leaves_some
+        self._leaves_some, self._has_kept_some = leaves_some, False
         self.max_lines = self.max_lines if max_lines is None else max_lines
         if self.active or sys.gettrace() is not None:
             self._note("a debugger or a coverage tool traces the program: lines could not be located")
@@ -252,12 +252,12 @@ class LineTracer:
         left = self._lines_left
         if not self._leaves_some or left > _MOST_OF_ONE * self.max_lines:
             return _MOST_OF_ONE * self.max_lines
-        if self.has_spent_most:
-            return left
-        return (_MOST_OF_A_COMPREHENSION if code.co_name in _COMPREHENSIONS else _MOST_OF_ONE) * self.max_lines
+        is_small = code.co_name in _COMPREHENSIONS or left <= _LAST * self.max_lines
+        return (_LEAST_OF_ONE if is_small else _MOST_OF_ONE) * self.max_lines
 
     def _pass_by(self, frame: FrameType) -> None:
         """Stop marking lines of a running function: the mark of the line that calls it covers the rest."""
+        self._has_kept_some |= self._leaves_some and self._lines_left <= _LAST * self.max_lines
         self._open.pop()[1].__exit__(None, None, None)
         with open_mark(UNMARKED):
             frame.f_trace_lines = False
