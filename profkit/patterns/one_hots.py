@@ -3,6 +3,9 @@
 The trace does not say which tensor an operator takes, but its shape. So all that takes a tensor of the shape after
 `one_hot` has made one has to be a conversion of its type or such a product; anything else may be what it is for. A
 recurrent layer begins with such a product, which is its own operator or a part of one.
+
+Where the watch of calls read a factor's numbers, it does not matter how the vectors were made, nor what else has their
+shape: scores of all items have that of one-hot items.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from msgspec import Struct
 from profkit.derive.facts import Facts
 from profkit.derive.families import base_name, operators_of
 from profkit.patterns.calls import Call
+from profkit.patterns.loops.located import call_marks
+from profkit.patterns.program import located_operators
 from profkit.patterns.shapes import by_shapes, parse_numbers, shapes_of
 from profkit.patterns.step_calls import Shape, StepCalls, step_calls
 from profkit.trace.events import Rows
@@ -51,6 +56,26 @@ def one_hot_products(facts: Facts) -> list[OneHot]:
     made = [_made_by(call, given) for call, given in zip(step.calls, step.shapes, strict=True)]
     shapes = dict.fromkeys(filter(None, made))
     return [found for shape in shapes if (found := _read(facts, shape, made, step)) is not None]
+
+
+def one_hot_factors(facts: Facts) -> list[OneHot]:
+    """Those of the located step that the watch of calls saw by their numbers, one for each shape. What makes them is
+    not among their ``rows``."""
+    known, mark_of = facts.run.recomputation, call_marks(facts)
+    calls_of = dict[Shape, list[int]]()
+    for one in (known.sparse if known is not None else None) or ():
+        if one.picks and 0 <= one.call < len(mark_of) and mark_of[one.call] >= 0:
+            calls_of.setdefault(one.shape, []).append(one.call)
+    found, located = list[OneHot](), located_operators(facts)
+    for shape, calls in calls_of.items():
+        below = located[facts.tree.nearest_ancestor(facts.trace.mask_of(mark_of[calls]), of=located) >= 0]
+        products, recurrent = (below[operators_of(facts.trace, names)[below]] for names in (_PICKS, _RECURRENT))
+        inside = _products_inside(facts, recurrent, shape)
+        if inside is not None:
+            begun, layers, kept = inside
+            rows = np.sort(np.concatenate([products, begun]))
+            found += [OneHot(rows, rows, shape, layers, kept, bool(recurrent.size))] * bool(rows.size or layers.size)
+    return found
 
 
 def _made_by(call: Call, given: list[Shape]) -> Shape:

@@ -5,8 +5,8 @@ Products of two matrices, written by the program, of which one factor is to 98 %
 graph, a mask that averages a few neighbours of each node, a bag of words. Some rows of the factor are read in one step.
 Not reported: factors that have gradients; results of activations such as ReLU; rows with at most one number each, which
 are `one-hot-product`; and small matrices. Of a factor that `to_dense` makes of a sparse tensor in the step, 95 % are
-enough, and it may have such rows. Tensors on a device are not looked at, nor steps with so many calls that only
-some were seen.
+enough, and it may have such rows. Tensors on a device are not looked at. Of a step with so many calls that only some
+were seen, a factor only counts if it was made by one of those.
 
 Why is this bad?
 A dense product takes as long for a zero as for any number. If each of 1,000 rows has 5 neighbours among 2,000, it does
@@ -90,7 +90,7 @@ def mostly_zero_factor(facts: Facts) -> Suspicions:
     if known.sparse is None:
         raise CannotLook(_NOT_LOOKED_AT)
     marks, around, by_line = call_marks(facts), marks_around(facts), dict[Location, list[SparseFactor]]()
-    for product in known.sparse:
+    for product in (one for one in known.sparse if not one.picks):
         line = around[marks[product.call]] if 0 <= product.call < len(marks) and marks[product.call] >= 0 else -1
         if (where := location_at(facts, int(line))) is not None:
             by_line.setdefault(where, []).append(product)

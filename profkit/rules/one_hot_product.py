@@ -3,9 +3,11 @@
 What it detects
 `torch.nn.functional.one_hot`, whose result goes, converted to another type or not, into a product with a matrix
 (`nn.Linear`, `@`, `mm`) and nowhere else, or into a recurrent layer, which begins with such a product. Without these
-operators the step would be at least 3 % shorter. The rule is silent if anything else takes or makes a tensor of that
-shape, as a loss or a mask does, and for products with the vectors on the other side (`one_hot(group).T @ rows`), which
-add up the rows of each group. With few classes such a product is as good as any other form.
+operators the step would be at least 3 % shorter. If anything else takes or makes a tensor of that shape, as a loss or a
+mask does, only products count of which some rows were read in one step and are one-hot; so do vectors made by hand
+(`zeros.scatter_(1, item, 1)`). Those on a device, and of fewer than 65,536 numbers, are not read. Products with the
+vectors on the other side (`one_hot(group).T @ rows`) add up the rows of each group. With few classes such a product is
+as good as any other form.
 
 Why is this bad?
 Of n classes each vector holds n numbers, of which one is not zero. They are written as 64-bit integers, read and
@@ -32,7 +34,7 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.patterns import in_most_steps, spent_ns, times_per_step
-from profkit.patterns.one_hots import OneHot, one_hot_products
+from profkit.patterns.one_hots import OneHot, one_hot_factors, one_hot_products
 from profkit.patterns.step_calls import first_seen
 from profkit.rules.base import MEDIUM_FROM, Facts, Kind, Need, Suspicion, Suspicions, format_count, pick_form, rule
 from profkit.savings import call_ns, combine, scale_with_backward
@@ -53,8 +55,11 @@ _UNCERTAINTY = 0.2
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES, Need.WHOLE_STEP)
 def one_hot_product(facts: Facts) -> Suspicions:
     """One finding for each shape of such vectors."""
-    for found in one_hot_products(facts):
-        if in_most_steps(facts, _in_measured(facts, found.rows)):
+    known = one_hot_products(facts)
+    told = {row for found in known for row in (*found.products.tolist(), *found.layers.tolist())}
+    further = (one for one in one_hot_factors(facts) if told.isdisjoint((*one.products.tolist(), *one.layers.tolist())))
+    for found in (*known, *further):
+        if in_most_steps(facts, _in_measured(facts, np.concatenate([found.rows, found.layers]))):
             yield _suspect(facts, found)
 
 

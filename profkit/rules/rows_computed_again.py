@@ -7,7 +7,7 @@ sequence that overlap; an anchor in two pairs. Rows lie in other memory, so they
 by some, in one step. Not reported: rows of equal numbers, such as padding; batches that repeat their own rows; weights
 that were updated in between; calls with a backward pass between them; rows that dropout or the batch's statistics have
 changed before the layer; and calls on the very same tensor, which are `redundant-recomputation`. Tensors on a device
-are not looked at, nor steps with so many calls that only some were seen.
+are not looked at, and of a step with very many calls only some are.
 
 Why is this bad?
 A layer gives the same for the same row. Of 32 frames and the 32 that follow them, 33 differ: encoded as two batches

@@ -298,12 +298,14 @@ class SharedRows(Struct, frozen=True):
 
 class SparseFactor(Struct, frozen=True):
     """A product, by the number of its event in the located step, with a factor of this ``shape`` of which the share
-    ``zero`` of the numbers are zeros. It ``was_sparse`` if `to_dense` made it in the same step."""
+    ``zero`` of the numbers are zeros. It ``was_sparse`` if `to_dense` made it in the same step. If it ``picks``, it
+    comes first and its rows are one-hot vectors; a recurrent layer begins with such a product."""
 
     call: int
     shape: tuple[int, ...]
     zero: float
     was_sparse: bool = False
+    picks: bool = False
 
 
 class Recomputation(Struct, frozen=True):

@@ -658,3 +658,18 @@ def bodies(train: int, other: int, count: int = 5, frames: int = 49) -> Write:
                 np.save(folder / f"{name}_{split}_charged5_initvel1small.npy", values)
 
     return write
+
+
+def rated(name: str, users: int, items: int, each: int = 20, others: int = 99) -> Write:
+    """Neural collaborative filtering's texts: the rated items of each user, and one among others to be ranked."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(0)
+        rated_items = [random.permutation(items)[: each + 1].tolist() for _ in range(users)]
+        lines = [f"{user}\t{item}\t1\t0\n" for user, own in enumerate(rated_items) for item in own[1:]]
+        (folder / f"{name}.train.rating").write_text("".join(lines))
+        ranked = [[f"({user},{own[0]})", *random.integers(0, items, others)] for user, own in enumerate(rated_items)]
+        (folder / f"{name}.test.negative").write_text("".join("\t".join(map(str, row)) + "\n" for row in ranked))
+
+    return write

@@ -1125,6 +1125,7 @@ _VARIED = (
             NO_CUDA,
             (r"obs_traj\.view\(-1, 2\)", "obs_traj.reshape(-1, 2)", "sgan/models.py"),
         ),
+        differs="the labels of its discriminator are smoothed by a generator that is not seeded",
     ),
     Program(
         "graph-isomorphism",
@@ -1382,6 +1383,90 @@ _FIELDS = (
     ),
 )
 
+_NO_SCREEN = (
+    r"import cv2",
+    (
+        "cv2 = __import__('types').SimpleNamespace(FONT_HERSHEY_DUPLEX=0, putText=lambda *_, **__: None, "
+        "imshow=lambda *_: None, waitKey=lambda _: -1)"
+    ),
+)
+_UNSEEN = (
+    Program(
+        "simgnn",
+        "benedekrozemberczki/SimGNN",
+        "src/main.py",
+        ("--epochs=50", "--batch-size=16"),
+        directory="",
+        parts=("src", "dataset"),
+        edits=((r"(?m)^import random$", "import random; random.seed(0); torch.manual_seed(0)", "src/simgnn.py"),),
+        needs=("torch_geometric", "texttable", "tqdm"),
+    ),
+    Program(
+        "lightgcn",
+        "gusye1234/LightGCN-PyTorch",
+        "code/main.py",
+        ("--dataset=lastfm", "--epochs=11", "--tensorboard=0"),
+        parts=("code", "data/lastfm"),
+        masks=(*TIMES, r"Sample:[\d.]+"),
+        needs=("tensorboardX", "sklearn", "pandas", "scipy", "tqdm"),
+    ),
+    Program(
+        "neural-collaborative",
+        "guoyang9/NCF",
+        "main.py",
+        ("--epochs=2",),
+        parts=("main.py", "config.py", "data_utils.py", "evaluate.py", "model.py"),
+        data={"data": data.rated("ml-1m", 1200, 1500)},
+        edits=(
+            NO_CUDA,
+            (r"num_workers=4", "num_workers=1"),
+            (r"from tensorboardX import SummaryWriter", "numpy_seed = np.random.seed(0)"),
+            (r"'/home/share/guoyangyang/recommendation/NCF-Data/'", "'data/'", "config.py"),
+        ),
+        needs=("pandas", "scipy"),
+        masks=(*TIMES, r"is: .*"),
+    ),
+    Program(
+        "tcn-words",
+        "locuslab/TCN",
+        "TCN/word_cnn/word_cnn_test.py",
+        ("--cuda", "--epochs=1", "--data=words", "--emsize=128", "--nhid=128", "--log-interval=10"),
+        parts=("TCN/tcn.py", "TCN/__init__.py", "TCN/word_cnn"),
+        data={"TCN/word_cnn/words": data.text("train.txt", "valid.txt", "test.txt", words=18_000, vocabulary=9000)},
+        edits=(
+            (r"model = torch\.load\(f\)", "model = torch.load(f, weights_only=False)"),
+            (r", volatile=evaluation\)", ")", "TCN/word_cnn/utils.py"),
+        ),
+    ),
+    Program(
+        "tcn-music",
+        "locuslab/TCN",
+        "TCN/poly_music/music_test.py",
+        ("--cuda", "--epochs=1", "--data=Nott"),
+        parts=("TCN/tcn.py", "TCN/__init__.py", "TCN/poly_music"),
+        edits=(
+            (r"import numpy as np", "import numpy as np; np.random.seed(0)"),
+            (r'torch\.load\(open\(model_name, "rb"\)\)', 'torch.load(open(model_name, "rb"), weights_only=False)'),
+        ),
+        needs=("scipy",),
+    ),
+    Program(
+        "tetris",
+        "uvipen/Tetris-deep-Q-learning-pytorch",
+        "train.py",
+        ("--num_epochs=60", "--replay_memory_size=2000"),
+        parts=("train.py", "src", "trained_models"),
+        edits=(
+            (
+                r"from random import random, randint, sample",
+                "from random import random, randint, sample, seed; seed(0)",
+            ),
+            (*_NO_SCREEN, "src/tetris.py"),
+        ),
+        needs=("PIL", "matplotlib", "tensorboardX"),
+    ),
+)
+
 PROGRAMS = (
     *_EXAMPLES,
     *_LANGUAGE,
@@ -1396,6 +1481,7 @@ PROGRAMS = (
     *_FURTHER,
     *_VARIED,
     *_FIELDS,
+    *_UNSEEN,
 )
 
 

@@ -52,6 +52,10 @@ def test_without_such_factors_it_is_silent():
     assert find(facts_with(known())) == []
 
 
+def test_a_factor_that_picks_rows_is_another_fault():
+    assert find(facts_with(known(SparseFactor(0, (1000, 2000), 0.9995, picks=True)))) == []
+
+
 @pytest.mark.parametrize(("steps_with", "count"), [(4, 1), (2, 0)])
 def test_it_must_be_so_in_most_steps(steps_with, count):
     assert len(find(facts_with(known(FOUND), steps_with))) == count

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from profkit.core.marks import CALL_MARK
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.one_hot_product import one_hot_product
+from profkit.run.directory import CallSite, Recomputation, Run, SparseFactor
 from profkit.savings.simulate import predict_saving
-from tests.traces import facts_of, kernel, op, rows_named, step
+from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, step
 
 Json = dict[str, Any]
 HOT = [512, 4000]
@@ -102,6 +104,42 @@ def test_a_layer_of_one_operator_loses_the_part_of_its_inputs_weights():
 def test_a_layer_whose_operators_were_not_recorded_may_do_something_else():
     vectors = tensor_op("one_hot", 10, 20, [8, 64], [], concrete=["", "4000"])
     assert find(steps_of(vectors, tensor_op("gru", 54, 70, [8, 64, 4000], [1, 8, 32]))) == []
+
+
+def read(name: str, *inside: Json, picks: bool = True) -> Any:
+    """Four steps with a call that was watched. Scores have the shape of the vectors, so that shapes tell nothing."""
+    known = Recomputation(looked_at=1, sparse=(SparseFactor(0, tuple(HOT), 0.999, picks=picks),))
+    call = tensor_op(name, 54, 70, HOT, [] if inside else WEIGHT)
+    made: list[Json] = []
+    for i in range(4):
+        made.append(step(i, 200 * i, 200))
+        parts = (call, *inside, tensor_op("tanh", 140, 9, HOT), tensor_op("neg", 190, 2, [4]))
+        made += [{**event, "ts": event["ts"] + 200 * i} for event in parts]
+    marks = [mark(0, 52, 80), annotation(f"{CALL_MARK}0", 53, 75)]
+    sites = (CallSite("items.py", 5, "forward", "x = self.project(hot)"),)
+    return facts_of([*made, *marks], run=Run(recomputation=known), callsites=sites)
+
+
+def test_vectors_that_were_read_count_however_they_were_made():
+    facts = read("linear")
+    (found,) = find(facts)
+    assert (found.evidence, found.count) == ({"vectors": 512, "classes": 4000}, 1)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((70 - 2) / 200, abs=1e-3)
+    assert find(read("linear", picks=False)) == []
+
+
+def test_of_a_recurrent_layer_that_was_given_them_only_the_first_product_goes():
+    inside = tensor_op("linear", 56, 40, HOT, [96, 4000])
+    facts = read("gru", inside)
+    (found,) = find(facts)
+    assert "before the recurrent layer" in found.fix
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((40 - 2) / 200, abs=1e-3)
+
+
+def test_vectors_known_by_their_shape_are_told_once():
+    known = Recomputation(looked_at=1, sparse=(SparseFactor(0, tuple(HOT), 0.999, picks=True),))
+    events = [step(0, 0, 200), one_hot(10), TO, LINEAR, annotation(f"{CALL_MARK}0", 53, 45)]
+    assert len(find(facts_of(events, run=Run(recomputation=known)))) == 1
 
 
 def test_where_no_values_were_recorded_nothing_is_known():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from profkit.rules.base import Need, missing_needs
+from profkit.rules.base import Need, Severity, missing_needs
 from profkit.rules.redundant_layout import redundant_layout
 from profkit.savings.simulate import predict_saving
 from tests.rules.roofs import on_device, saved
@@ -149,6 +149,14 @@ def test_convolutions_take_the_channels_last(strides, name, weight, told):
     found = find(recording(turn(0, IMAGE, strides, "permute"), copy(10, IMAGE), reader(name, IMAGE, weight)))
     assert len(found) == told
     assert all("channels_last" in one.fix for one in found)
+
+
+def test_what_a_convolution_on_a_cpu_gains_without_the_copy_is_open():
+    facts = recording(turn(0, IMAGE, IMAGE_STRIDES, "permute"), copy(10, IMAGE), reader("conv2d", IMAGE, [8, 16, 3, 3]))
+    (found,) = find(facts)
+    assert (found.severity, predict_saving(facts, found.edit).low) == (Severity.LOW, 0.0)
+    (product,) = find(recording(turn(0, [64, 32], "[1, 64]", "t"), copy(10, [64, 32]), reader("mm", [8, 64], [64, 32])))
+    assert product.severity is None
 
 
 def there_and_back(strides: str, between: str = "gelu") -> Any:

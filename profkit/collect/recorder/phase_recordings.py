@@ -35,6 +35,10 @@ for what arrives before a cut, and nobody knows how much of the step was missing
 that way fits in none."""
 _MOST_CUT = 3
 """Steps that may be cut off before a part of one has to do. For each the program waits about a second."""
+_FEW_TRIES, _AS_LONG = 2, 3.0
+"""Tries that ended with few events, from which on the pace of the last is believed: the opening's, at which memory was
+taken for events, is then not that of the steps. The next may last this many times as long as the longest step so far,
+as lines are marked in it. So a loop of small operators at its end costs no more than some seconds."""
 _TRACED_PER_S = 100_000
 """Line marks let events come at most about so fast: 54,000 to 110,000 were measured."""
 
@@ -87,7 +91,7 @@ class PhaseRecordings:
                 self._memory.history.begin()
                 if self._cut_events:  # they are about the part, which this step replaces
                     self._tracer.notes.clear()
-                self._tracer.start(sys._getframe(), self._plan.max_lines)
+                self._tracer.start(sys._getframe(), self._plan.max_lines, leaves_some=True)
         elif self._recordings.running is not None:
             self._keep_whole()
 
@@ -281,7 +285,9 @@ class PhaseRecordings:
             if not self._plan.is_light:
                 self._gradients.begin()
         are_large = is_first and self._prologue.was_filled_by_events
-        self._bounds.begin(is_first, are_large, is_first and self._archive.is_second, self._most_s, self._cut_pace)
+        is_second, trusts_pace = is_first and self._archive.is_second, is_first and self._knows_pace
+        most_s = min(self._most_s, self._longest_s) if trusts_pace else self._most_s
+        self._bounds.begin(is_first, are_large, is_second, most_s, self._cut_pace, trusts_pace=trusts_pace)
         recording = self._recordings.start()
         if is_first and phase is Phase.LOCATED and not self._plan.is_light:
             self._calls.begin()
@@ -320,6 +326,15 @@ class PhaseRecordings:
         if not (self._archive.is_second or self._prologue.was_filled_by_events):
             return True
         return self._allowance.affords(self._schedule.reference_step_ns, self._a_part_will_do)
+
+    @property
+    def _knows_pace(self) -> bool:
+        """Whether the steps make few events, though the recording of them grew."""
+        return len(self._cut_events) >= _FEW_TRIES and max(self._cut_events) <= FEW_EVENTS
+
+    @property
+    def _longest_s(self) -> float:
+        return _AS_LONG * max(self._schedule.reference_step_ns, default=0) / 1e9 or inf
 
     @property
     def _least_events(self) -> int:

@@ -408,7 +408,7 @@ class Recorder:
     def _cut_off(self) -> None:
         """End the recording if it has grown too large within a step."""
         if self._schedule.phase is not Phase.PROLOGUE:
-            if self._bounds.are_exceeded(self._tracer.has_ended):
+            if self._bounds.are_exceeded(self._tracer.has_spent_most):
                 self._cut_step_off()
         elif self._prologue.look_at():
             self._listen_to_forwards()

@@ -48,7 +48,7 @@ class Watchdog:
         if self._thread.is_idle():
             self._moves_on = True
             self._interrupt.request()
-        elif self._bounds.are_exceeded(self._tracer.has_ended) or self._prologue.is_due():
+        elif self._bounds.are_exceeded(self._tracer.has_spent_most) or self._prologue.is_due():
             if self._tracer.active:
                 self._tracer.expire()
             else:

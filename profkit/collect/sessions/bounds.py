@@ -28,6 +28,9 @@ and steps that fitted into the prologue are safe."""
 _BYTES_PER_S = 220e6
 """Events come at most this fast, tensors faster: loops of the smallest operators, recorded with memory and shapes,
 gained 130 to 300 MB/s, tensors in new pages 500 to 1300."""
+_AS_FAST = 2
+"""Times the pace of a try that was cut off. An opening of 200,000 small operators a second says nothing of steps with
+1,500 in half a second: by its pace the 46 MB of scores that one makes were 30,000 events, in each of four tries."""
 _SHARE = 15
 """Stopping needs up to this many times the recording's bytes as free memory."""
 _LEAST_BYTES = 8 << 20
@@ -63,7 +66,16 @@ class Bounds:
         self._full_bytes = self._most_bytes = inf
         self.end()
 
-    def begin(self, is_first: bool, are_large: bool, is_second: bool, most_s: float = inf, pace: float = 0.0) -> None:
+    def begin(
+        self,
+        is_first: bool,
+        are_large: bool,
+        is_second: bool,
+        most_s: float = inf,
+        pace: float = 0.0,
+        *,
+        trusts_pace: bool = False,
+    ) -> None:
         """The first or a later recording of steps begins; line marks can only run out in the first. One
         step may last ``most_s``, on the wall and in CPU time of the process without that of profkit's watches.
 
@@ -72,7 +84,8 @@ class Bounds:
         as long as its events took there, or at the ``pace`` of a try that was cut off. That limits their number, so on
         a crowded machine CPU time counts: the process's, as a thread of the program that makes events need not be this
         one. If the steps are not large, it may always last as long as `FEW_EVENTS` would. It may also last twice
-        ``limit_s`` of `Patience`, so that a step that waits for something does not stay recorded for ever.
+        ``limit_s`` of `Patience`, so that a step that waits for something does not stay recorded for ever. Who
+        ``trusts_pace`` takes what grows more than `_AS_FAST` times as fast for the program's tensors.
         """
         now, computed_s = self._begun = self._read_clocks()
         events = self._allowance.events_left // (2 if are_large else 1)  # half is left for what arrives before the cut
@@ -85,7 +98,8 @@ class Bounds:
             give_back()  # a stop leaves hundreds of megabytes free
         held = self._begun_bytes = self._memory.begin()
         self._last_look, self._last_held, self._tensors = self._begun, held, 0
-        self._bytes_per_s = events_per_s * self._allowance.event_bytes if are_large else _BYTES_PER_S
+        most_per_s = _AS_FAST * pace if trusts_pace else events_per_s
+        self._bytes_per_s = most_per_s * self._allowance.event_bytes if are_large else _BYTES_PER_S
         self._imports = Imports()
         least = _LEAST_OF_LARGE_BYTES if are_large else _LEAST_BYTES
         for_events = max(least, events * self._allowance.event_bytes)
@@ -123,8 +137,8 @@ class Bounds:
         self._last_look, self._last_held, self._tensors, self._bytes_per_s = (0.0, 0.0), 0, 0, _BYTES_PER_S
 
     def are_exceeded(self, has_ended: bool) -> bool:
-        """``has_ended``: the line marks of the step reached their limit. So many lines leave so many events that all
-        growth is attributed to them."""
+        """``has_ended``: the line marks of the step reached their limit, or nearly so. So many lines leave so many
+        events that all growth is attributed to them."""
         now, patience = self._read_clocks(), self._patience
         if patience is not None and patience.is_over():
             return True

@@ -30,6 +30,8 @@ _PASSES = {torch.autograd.backward.__code__: "tensors", torch.autograd.grad.__co
 """The functions that begin a backward pass, and the argument with the tensors that it begins at."""
 _PASS_NAMES = frozenset(code.co_name for code in _PASSES)
 _FRAME_OF: dict[type, str] = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
+_COMPREHENSIONS = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
+"""Names of the code that is a part of a line of another function. From Python 3.12 on most have none of their own."""
 _SHORTER = " (record a shorter step, --at-step N)"
 _TICK = 256
 """Callbacks between two checks of the clock."""
@@ -37,6 +39,11 @@ _CALLS_PER_LINE = 10
 """This many unmarked calls inside libraries cost as much as one marked line."""
 _MOST_OF_ONE = 0.5
 """The largest share of the lines for one function: a loop over plain numbers must leave some for later code."""
+_LEAST_OF_ONE = 1 / 16
+"""For a comprehension, whose work is part of a marked line anyway, once half of the lines are spent by several."""
+_LAST = 1 / 8
+"""Of the lines: of these any function gets no more than `_LEAST_OF_ONE`. Otherwise three loops over plain numbers, in
+three functions, would spend them all."""
 
 
 class LineTracer:
@@ -73,7 +80,7 @@ class LineTracer:
         self._lines_left = self._ticks = self._thread = 0
         self._patience = patience(max_seconds)
         self._is_expired = False
-        self._saw_suspending = self._is_set = False
+        self._saw_suspending = self._is_set = self._leaves_some = self._has_kept_some = False
 
     @property
     def ended(self) -> str:
@@ -93,9 +100,16 @@ class LineTracer:
         """How much of the budget is spent since the last start."""
         return self.max_lines - self._lines_left
 
-    def start(self, frame: FrameType | None, max_lines: int | None = None) -> bool:
+    @property
+    def has_spent_most(self) -> bool:
+        """Whether all lines are marked, or would soon have been if the last were not kept for other functions."""
+        return self.has_ended or self._has_kept_some
+
+    def start(self, frame: FrameType | None, max_lines: int | None = None, *, leaves_some: bool = False) -> bool:
         """Mark the lines of ``frame``, its callers and everything that they call, at most ``max_lines`` from here on.
-        Returns False if another tracer is set."""
+        If it ``leaves_some``, several loops over plain numbers do not spend them all. Who waits for the end of them,
+        as the prologue does, wants none to be left. Returns False if another tracer is set."""
+        self._leaves_some, self._has_kept_some = leaves_some, False
         self.max_lines = self.max_lines if max_lines is None else max_lines
         if self.active or sys.gettrace() is not None:
             self._note("a debugger or a coverage tool traces the program: lines could not be located")
@@ -181,7 +195,7 @@ class LineTracer:
                 if code.co_name in _PASS_NAMES and (roots := _PASSES.get(code)):
                     self._on_backward(frame.f_locals.get(roots))
                 return None
-            if self._marked.get(code, 0) > self._most_of_one:
+            if self._marked.get(code, 0) > self._most_of(code):
                 return None
             trace = self._trace_of(code)
             if code.co_flags & SUSPENDS:  # resuming a line raises no line event: reopen its mark here
@@ -219,7 +233,7 @@ class LineTracer:
                     line = frame.f_lineno
                     self._enter(key, names.get(line) or names.setdefault(line, self._name(code, line)))
                     marked = self._marked[code] = self._marked.get(code, 0) + 1
-                    if marked > self._most_of_one and len(opened) > 1 and not self._is_expired:
+                    if marked > self._most_of(code) and len(opened) > 1 and not self._is_expired:
                         self._pass_by(frame)
                     self._spend_line()
             except Exception as error:  # it would reach the program
@@ -233,17 +247,23 @@ class LineTracer:
         mark.__enter__()
         self._open.append((key, mark))
 
-    @property
-    def _most_of_one(self) -> float:
-        return _MOST_OF_ONE * self.max_lines
+    def _most_of(self, code: CodeType) -> float:
+        """How many lines of this function are marked."""
+        left = self._lines_left
+        if not self._leaves_some or left > _MOST_OF_ONE * self.max_lines:
+            return _MOST_OF_ONE * self.max_lines
+        is_small = code.co_name in _COMPREHENSIONS or left <= _LAST * self.max_lines
+        return (_LEAST_OF_ONE if is_small else _MOST_OF_ONE) * self.max_lines
 
     def _pass_by(self, frame: FrameType) -> None:
         """Stop marking lines of a running function: the mark of the line that calls it covers the rest."""
+        self._has_kept_some |= self._leaves_some and self._lines_left <= _LAST * self.max_lines
         self._open.pop()[1].__exit__(None, None, None)
         with open_mark(UNMARKED):
             frame.f_trace_lines = False
         name = function_name(frame.f_code)
-        self._note(f"{name} runs more lines than are located: its later work is reported at the line that calls it")
+        if frame.f_code.co_name not in _COMPREHENSIONS:
+            self._note(f"{name} runs more lines than are located: its later work is reported at the line that calls it")
 
     def _unwind(self, key: int) -> None:
         """Close the mark of the frame ``key``, if it has one, and all marks opened since."""

@@ -46,7 +46,7 @@ from profkit.collect.tensors.sparse_factors import FactorWatch
 from profkit.collect.tensors.unread import UnreadResults
 from profkit.collect.tensors.zeroed import ZeroedResults
 from profkit.core.marks import CALL_MARK
-from profkit.run.directory import DataFlow, Recomputation
+from profkit.run.directory import DataFlow, Recomputation, SharedRows, SparseFactor
 
 _SOON_S, _MOST_TRIES = 0.002, 1000
 """How often, and how many times, a mode that is in use asks to leave."""
@@ -178,8 +178,7 @@ class CallWatch(overrides.TorchFunctionMode):
         if self._step == 0:
             if self.found is not None and not self.sampling.is_on and not cuda_is_used():
                 zeroed, unread = self._zeroed.conclude(self._users_of), self._unread.conclude()
-                self.found = replace(self.found, zeroed=zeroed, unread=unread, rows=tuple(self._rows.found))
-                self.found = replace(self.found, sparse=tuple(self._factors.found))
+                self.found = replace(self.found, zeroed=zeroed, unread=unread)
             self._step, self._begun_ns = 1, self.budget.all_ns
         else:
             self.stop()
@@ -189,11 +188,20 @@ class CallWatch(overrides.TorchFunctionMode):
         needless = [call for call in self._calls if call.is_needless and call.step == self._step]
         if self._step == 0:
             pairs = [(call.number, call.first.number) for call in needless if call.first]
-            self.found = Recomputation(again=tuple(pairs), looked_at=len(self._calls))
+            rows, sparse = self._of_numbers()
+            self.found = Recomputation(again=tuple(pairs), looked_at=len(self._calls), rows=rows, sparse=sparse)
             self._followed = self._flow.found
         else:
             across = {call.first.number for call in needless if call.first and call.first.step < self._step}
             self.found = replace(self.found or Recomputation(), each_step=tuple(sorted(across)))
+
+    def _of_numbers(self) -> tuple[tuple[SharedRows, ...] | None, tuple[SparseFactor, ...] | None]:
+        """What the numbers in tensors show holds whatever else the step calls. Only that there is none needs all."""
+        rows, sparse = tuple(self._rows.found), tuple(self._factors.found)
+        if cuda_is_used():
+            return None, None
+        is_whole = self.is_on and not self.sampling.is_on and not self.budget.ended
+        return (rows, sparse) if is_whole else (rows or None, sparse or None)
 
     def _users_of(self, number: int) -> list[int | None]:
         return [None if user is None else user.number for user in self._calls[number].users]
@@ -343,8 +351,9 @@ class CallWatch(overrides.TorchFunctionMode):
         """The budget is used. What was found in the part of the step that was seen is kept."""
         if self.is_on:
             self._conclude()
-            if self.found is not None and not (self.found.again or self.found.each_step):
-                self.found = None
+            known = self.found
+            if known is not None and not any((known.again, known.each_step, known.zeroed, known.unread)):
+                self.found = known if known.rows or known.sparse else None
         self.stop()
 
     def _look_at(self, function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> _Open:
@@ -366,7 +375,8 @@ class CallWatch(overrides.TorchFunctionMode):
             self._unread.take(None if call is None else call.number, name, memories)
             if call is not None:
                 self._zeroed.note(call.number, name, given, self._number_of_maker)
-                self._factors.note(call.number, name, [*zip(memories, given, strict=True)])
+                is_whole = not self.sampling.is_on
+                self._factors.note(call.number, name, [*zip(memories, given, strict=True)], is_whole=is_whole)
                 if call.first is None and len(given) > 1:
                     weights = tuple([self._identities.identity_of(tensor) for tensor in given[1:]])
                     if None not in weights:
@@ -433,7 +443,7 @@ class CallWatch(overrides.TorchFunctionMode):
         made = [*_plain_in((result,)), *written]
         if self._step == 0:
             self._keep_flow(opened, made, of_written)
-            self._factors.note_results(opened.name, map(self._identities.memory_of, made))
+            self._factors.note_results(opened.name, opened.memories, [*map(self._identities.memory_of, made)])
         if call is not None:
             self._give_values(call, made)
             if self._step == 0:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from profkit.collect.loaders.feeders import feeding_threads
 from profkit.collect.tensors.identities import Memory
 from profkit.run.directory import UnreadResult
 
@@ -94,8 +95,9 @@ class UnreadResults:
 
 
 def _others_run() -> bool:
-    """Whether the program has more threads than this one."""
-    others = (one for one in threading.enumerate() if one is not threading.current_thread())
+    """Whether the program has more threads than this one and those that feed its loaders' workers."""
+    quiet = [threading.current_thread(), *feeding_threads()]
+    others = (one for one in threading.enumerate() if one not in quiet)
     return any(
         not (one.name.startswith(_QUIET_THREADS) or type(one).__module__.startswith(_QUIET_THREADS)) for one in others
     )

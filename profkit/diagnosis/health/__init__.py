@@ -15,7 +15,14 @@ from profkit.diagnosis.health import device, starting, window
 from profkit.diagnosis.health.clocks import check_hole, check_launch_order, check_wait_order
 from profkit.diagnosis.health.memory import check_history, check_memory_failures, describe_end_of_memory
 from profkit.diagnosis.health.overhead import check_crowding, check_own_work, check_slowdown
-from profkit.diagnosis.health.program import check_children, check_failure, check_light, check_operators, notes_of_run
+from profkit.diagnosis.health.program import (
+    check_children,
+    check_failure,
+    check_light,
+    check_operators,
+    check_stacks,
+    notes_of_run,
+)
 from profkit.patterns.compiling import describe_left_out
 from profkit.patterns.time.start_up import describe_start_up
 
@@ -48,6 +55,7 @@ CHECKS = (
     check_crowding,
     check_slowdown,
     check_own_work,
+    check_stacks,
     check_history,
 )
 """In order of importance."""

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from profkit.core.units import format_time
 from profkit.derive.facts import Facts
 from profkit.diagnosis.health.remedies import remedy_for
+from profkit.patterns.time.shares import time_parts
 from profkit.run.directory import FAILED, Watch
 
 _SIGNALS = {"SIGINT": 130, "SIGABRT": 134, "SIGKILL": 137, "SIGSEGV": 139, "SIGTERM": 143}
+_LEAST_PYTHON = 0.1
+"""Of the step. Where Python takes less between the operators, little is lost if nobody knows which line of it."""
 _LAUNCHERS = ("torch.distributed", "torchrun", "accelerate", "deepspeed")
 
 
@@ -70,6 +73,14 @@ def check_light(facts: Facts) -> str | None:
     if not facts.run.is_light:
         return None
     return "of this rank only collectives and steps were recorded: diagnose the whole launch, or record more --ranks"
+
+
+def check_stacks(facts: Facts) -> str | None:
+    """Much of the step is Python, and nothing shows which lines of it take how long."""
+    if not facts.stacks.reason or not facts.steps.measured_count:
+        return None
+    parts = [when.total_ns for _, when in time_parts(facts)]
+    return facts.stacks.reason if parts[-1] >= _LEAST_PYTHON * max(sum(parts), 1) else None
 
 
 def check_operators(facts: Facts) -> str | None:

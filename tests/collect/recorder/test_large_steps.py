@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -175,6 +177,24 @@ def test_a_step_is_located_however_often_earlier_ones_were_cut_off(tmp_path, mon
     assert (run.is_part, CUT_OFF in run.notes) == (False, False)
     assert names.count("MulBackward0") == 100  # a located and a measured step
     assert not [one for one in run.unwatched if one.watch == "lines"]
+
+
+@pytest.mark.parametrize(("few", "trusted"), [(5000, [False, False, True, True]), (10, [False] * 4)])
+def test_the_pace_of_two_tries_with_few_events_is_believed_for_no_longer_than_steps_last(
+    tmp_path, monkeypatch, few, trusted
+):
+    begun: list[tuple[bool, float]] = []
+    begin = Bounds.begin
+
+    def begin_noted(bounds: Bounds, *given: Any, trusts_pace: bool = False) -> None:
+        begun.append((trusts_pace, given[3]))
+        begin(bounds, *given, trusts_pace=trusts_pace)
+
+    monkeypatch.setattr(Bounds, "begin", begin_noted)
+    monkeypatch.setattr("profkit.collect.recorder.phase_recordings.FEW_EVENTS", few)
+    assert len(record_cut_off(tmp_path, monkeypatch, cuts=3)) == 3
+    assert [is_trusted for is_trusted, _ in begun[:4]] == trusted
+    assert all((most_s < inf) is is_trusted for is_trusted, most_s in begun[:4])
 
 
 def test_after_four_steps_that_were_cut_off_a_part_has_to_do(tmp_path, monkeypatch):

@@ -39,11 +39,12 @@ class Process:
         event_bytes: int = 460,
         events_per_s: float = 0.0,
         pace: float = 0.0,
+        trusts_pace: bool = False,
     ) -> None:
         """Large steps are cut off at half of the events that are left."""
         self.allowance.events_left, self.allowance.event_bytes = events * (2 if are_large else 1), event_bytes
         self.allowance.events_per_busy_s = events_per_s
-        self.bounds.begin(is_first, are_large, is_second=events_per_s > 0, pace=pace)
+        self.bounds.begin(is_first, are_large, is_second=events_per_s > 0, pace=pace, trusts_pace=trusts_pace)
 
     def is_full_at(self, mb: int, after_s: float = 10.0, share: float = 1.0) -> bool:
         """``share`` is the CPU time of the process per second, on all processors together."""
@@ -173,6 +174,19 @@ def test_at_a_slow_pace_memory_still_grows_by_events_at_the_fastest(process):
     """The part that was cut off had few events; a loop of small operators follows."""
     process.begin(80_000, are_large=True, events_per_s=100_000, pace=5_000)
     assert [process.is_full_at(300 + mb, after_s=0.5) for mb in (20, 41)] == [False, True]
+
+
+@pytest.mark.parametrize(("trusts_pace", "is_full"), [(False, True), (True, False)])
+def test_once_the_pace_is_known_what_grows_faster_is_tensors(process, trusts_pace, is_full):
+    """The scores of a step, 60 MB, grow in 2 s. Ten thousand events a second take 9 MB."""
+    process.begin(80_000, are_large=True, events_per_s=100_000, pace=5_000, trusts_pace=trusts_pace)
+    full = [process.is_full_at(300 + 15 * look, 0.5) for look in range(1, 5)]
+    assert full[-1] is is_full
+
+
+def test_where_the_pace_is_known_a_step_that_grows_by_it_is_still_cut(process):
+    process.begin(8_000, are_large=True, events_per_s=100_000, pace=5_000, trusts_pace=True)
+    assert [process.is_full_at(300 + mb, 0.5) for mb in (2, 4, 6)] == [False, False, True]
 
 
 @pytest.mark.parametrize(("share", "is_full"), [(1.0, True), (0.05, False)])

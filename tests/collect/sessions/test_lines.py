@@ -31,8 +31,8 @@ def make_tracer(**limits: Any) -> LineTracer:
     return LineTracer(UserFiles(), **limits)
 
 
-def call_traced(tracer: LineTracer, action: Callable[[], Any]) -> Any:
-    tracer.start(sys._getframe())
+def call_traced(tracer: LineTracer, action: Callable[[], Any], *, leaves_some: bool = False) -> Any:
+    tracer.start(sys._getframe(), leaves_some=leaves_some)
     try:
         return action()
     finally:
@@ -236,6 +236,66 @@ def test_a_python_loop_leaves_half_of_the_lines_to_what_follows(recorded):
     assert sources == ["first = count(100)", "second = count(1)", "return first * second"]
     assert [note for note in tracer.notes if "count" in note] == tracer.notes != []
     assert not tracer.has_ended
+
+
+def test_comprehensions_leave_lines_once_half_of_them_are_spent(recorded):
+    """Three of them run 90 lines, of 64. Each is a part of a line that is marked, and its work is located there."""
+    tracer = make_tracer(max_lines=64)
+
+    def work() -> Tensor:
+        first = [number + 1 for number in range(30)]
+        second = [number + 2 for number in range(30)]
+        third = [A * number for number in range(30)]
+        return third[0] * (first[0] + second[0])
+
+    events = recorded(lambda: call_traced(tracer, work, leaves_some=True))
+    products = [event for event in events if event["name"] == "aten::mul"]
+    sources = [tracer.callsites[marks_around(event, events)[-1]].source for event in products]
+    assert sources[:-1] == ["third = [A * number for number in range(30)]"] * 30
+    assert sources[-1] == "return third[0] * (first[0] + second[0])"
+    assert tracer.notes == []
+    assert not tracer.has_ended
+
+
+def test_several_loops_over_numbers_leave_the_last_lines_to_others(recorded):
+    """Each of three functions runs a third of the lines, so that none is stopped at half of them."""
+    tracer = make_tracer(max_lines=80)
+
+    def one(total: int = 0) -> int:
+        for _ in range(15):
+            total += 1
+        return total
+
+    def other(total: int = 0) -> int:
+        for _ in range(15):
+            total += 2
+        return total
+
+    def third(total: int = 0) -> int:
+        for _ in range(15):
+            total += 3
+        return total
+
+    def work() -> Tensor:
+        total = one() + other() + third()
+        return A * total
+
+    events = recorded(lambda: call_traced(tracer, work, leaves_some=True))
+    (product,) = (event for event in events if event["name"] == "aten::mul")
+    assert tracer.callsites[marks_around(product, events)[-1]].source == "return A * total"
+    assert not tracer.has_ended
+
+
+def test_who_waits_for_the_end_of_the_lines_wants_none_to_be_left(recorded):
+    tracer = make_tracer(max_lines=64)
+
+    def work() -> Tensor:
+        counted = [number + 1 for number in range(30)]
+        counted += [number + 2 for number in range(30)]
+        return A * len(counted)
+
+    recorded(lambda: call_traced(tracer, work))
+    assert tracer.has_ended
 
 
 def test_the_trace_shows_when_a_function_is_marked_no_further(recorded):

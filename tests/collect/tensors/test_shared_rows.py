@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from profkit.collect.tensors import call_budget, sampling
 from profkit.collect.tensors.shared_rows import row_prints
 from profkit.run.directory import SharedRows
 from tests.collect.tensors.watching import watched
@@ -36,6 +37,27 @@ def x(layer: nn.Linear) -> Tensor:
 def test_rows_of_two_batches_that_overlap(layer, x):
     now, following = x[:-1].clone(), x[1:].clone()
     assert shared(lambda: (layer(now), layer(following))) == (SharedRows(1, 0, ROWS, (ROWS - 1) / ROWS),)
+
+
+def test_of_many_calls_rows_that_were_seen_twice_still_count(layer, x, monkeypatch):
+    monkeypatch.setattr(sampling, "WHOLE_NS", 0)
+    monkeypatch.setattr(sampling, "SITE_LOOKS", 2)
+    now, following = x[:-1].clone(), x[1:].clone()
+
+    def step() -> None:
+        layer(now)
+        for number in range(40):
+            now.add(number)
+        layer(following)
+
+    assert len(shared(step)) == 1
+    assert watched(lambda: [now.add(number) for number in range(40)]).rows is None
+
+
+def test_what_was_seen_before_the_budget_ended_is_kept(layer, x, monkeypatch):
+    monkeypatch.setattr(call_budget, "MOST_CALLS", 4)
+    now, following = x[:-1].clone(), x[1:].clone()
+    assert len(shared(lambda: (layer(now), layer(following), *(now.add(number) for number in range(5))))) == 1
 
 
 def test_views_of_one_tensor_overlap_too(layer, x):

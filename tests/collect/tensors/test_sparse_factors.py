@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from profkit.collect.tensors import sampling
 from profkit.run.directory import SparseFactor
 from tests.collect.tensors.watching import watched
 
@@ -48,9 +49,29 @@ def test_from_98_percent_of_zeros_on(features, neighbours, count):
     assert len(sparse(lambda: mask @ features)) == count
 
 
-def test_one_number_in_each_row_picks_rows_and_is_another_fault(features):
+def test_one_hot_rows_pick_those_of_the_other_factor(features):
     mask = adjacency(1)
-    assert sparse(lambda: mask @ features) == ()
+    (found,) = sparse(lambda: mask @ features)
+    assert found.picks
+    assert found.shape == (NODES, NODES)
+
+
+def test_one_number_in_each_row_that_is_not_1_scales_what_it_picks(features):
+    """Nor do rows of zeros pick anything, nor a factor on the right."""
+    mask, empty = adjacency(1), adjacency(1)
+    empty[::4] = 0
+    assert sparse(lambda: (mask * 0.5) @ features) == ()
+    assert sparse(lambda: empty @ features) == ()
+    assert sparse(lambda: features.t() @ mask) == ()
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM, nn.RNN])
+def test_a_recurrent_layer_begins_with_such_a_product(kind):
+    vectors = torch.zeros(200, NODES).scatter_(1, torch.arange(200)[:, None], 1)
+    layer = kind(NODES, 8)
+    (found,) = sparse(lambda: layer(vectors.unsqueeze(0)))
+    assert (found.picks, found.shape) == (True, (1, 200, NODES))
+    assert sparse(lambda: layer(adjacency()[:200].unsqueeze(0))) == ()
 
 
 def test_what_has_gradients_or_is_small_is_left_out(features):
@@ -96,3 +117,33 @@ def test_a_mask_that_was_dense_all_along_was_not_sparse(features):
     mask, other = adjacency(), adjacency().to_sparse()
     found = sparse(lambda: (mask @ features, other.to_dense()))
     assert [one.was_sparse for one in found] == [False]
+
+
+@pytest.fixture
+def sampled(monkeypatch):
+    """Calls are passed by from the third one at a site on."""
+    monkeypatch.setattr(sampling, "WHOLE_NS", 0)
+    monkeypatch.setattr(sampling, "SITE_LOOKS", 2)
+
+
+@pytest.mark.usefixtures("sampled")
+def test_of_many_calls_a_factor_that_was_seen_to_be_made_still_counts(features):
+    def step() -> None:
+        for number in range(40):
+            features.add(number)
+        (adjacency() / NEIGHBOURS) @ features
+
+    assert len(sparse(step)) == 1
+
+
+@pytest.mark.usefixtures("sampled")
+def test_a_factor_of_unknown_origin_may_come_from_an_activation(features):
+    """Both the activation and its view are called at the same places as often before."""
+
+    def step() -> None:
+        for number in range(5):
+            made = (adjacency() - 0.5 + number * 0).relu()
+            turned = made.t()
+        turned @ features
+
+    assert watched(step).sparse is None

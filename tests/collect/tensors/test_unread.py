@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from profkit.collect.tensors import unread as unread_results
 from profkit.run.directory import UnreadResult
@@ -147,3 +149,23 @@ def test_another_thread_may_read_anything(layer, x):
         over.set()
         thread.join()
     assert unread(lambda: layer(x).sigmoid()) != ()
+
+
+def test_the_thread_that_feeds_a_loaders_workers_reads_only_indices(layer, x):
+    loader = DataLoader(TensorDataset(torch.rand(32, WIDTH)), batch_size=4, num_workers=1)
+    batches = iter(loader)
+    next(batches)
+    assert any(thread.name == "QueueFeederThread" for thread in threading.enumerate())
+    (found,) = unread(lambda: layer(x).sigmoid())
+    assert found.shape == (4, WIDTH)
+
+
+def test_the_thread_of_a_queue_of_the_programs_own_may_send_a_result(layer, x):
+    queue = multiprocessing.Queue()
+    queue.put(1)
+    try:
+        assert unread(lambda: layer(x).sigmoid()) is None
+    finally:
+        queue.get()
+        queue.close()
+        queue.join_thread()

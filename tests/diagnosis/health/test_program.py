@@ -6,9 +6,9 @@ import pytest
 
 from profkit.derive.facts import Facts
 from profkit.diagnosis.health import check_recording
-from profkit.diagnosis.health.program import check_children, check_operators
+from profkit.diagnosis.health.program import check_children, check_operators, check_stacks
 from profkit.diagnosis.pipeline import diagnose
-from profkit.run.directory import LoaderUse, Recomputation, Run, Unwatched, Watch
+from profkit.run.directory import LoaderUse, Recomputation, Run, StackSamples, Unwatched, Watch
 from profkit.run.whole_run import RunAccount, StackActivity, StackTime, StepSpan
 from profkit.trace.events import no_trace
 from tests.traces import facts_of, kernel, op, step
@@ -101,3 +101,13 @@ def watched_only(steps: tuple[StepSpan, ...]) -> str:
 def test_of_a_run_that_was_only_watched_the_starter_alone_is_no_program_without_a_fault():
     assert watched_only(()).startswith("Cannot judge: only the program that starts the work was recorded")
     assert watched_only((StepSpan(5_000, 2, 2_000, 900, 1_100),)).startswith("No fault found in the account")
+
+
+@pytest.mark.parametrize(
+    ("busy_us", "reason", "is_told"), [(90, "no py-spy", True), (91, "no py-spy", False), (50, "", False)]
+)
+def test_where_python_takes_a_tenth_of_the_step_it_says_why_its_lines_are_not_known(busy_us, reason, is_told):
+    steps = [event for at in (0, 100) for event in (step(at // 100, at, 100), op("aten::mul", at, busy_us))]
+    facts = facts_of(steps, stacks=StackSamples(reason=reason))
+    assert check_stacks(facts) == (reason if is_told else None)
+    assert (reason in check_recording(facts)) == is_told
