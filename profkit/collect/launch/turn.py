@@ -3,9 +3,10 @@
 `profkit fix` runs a program before and after a change by turns in this way. The file ``--result`` then holds what the
 two are compared by: how long the run took from the import of torch on, when each optimizer's step ended, how long the
 main thread had waited for a busy processor until then, the peak memory, how many backward nodes are alive, whether
-random numbers came from a seed, where generators were made without one, and which files the program was loaded from.
-``parameters.npz`` beside it holds the optimizers' parameters at their first step and at the end, and how long each
-one's gradient is in that step. What no optimizer trains is there, too: statistics of batches, averages of weights.
+random numbers came from a seed, where generators were made without one, which files the program was loaded from, and
+how many backward passes there were, with the losses of the first. ``parameters.npz`` beside it holds the optimizers'
+parameters at their first step and at the end, how long each one's gradient is in that step, and how long it is at most
+in some. What no optimizer trains is there, too: statistics of batches, averages of weights.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from profkit.collect.launch.main_module import split_command
+from profkit.collect.launch.passes import Passes
 from profkit.collect.launch.unrecorded import run_unrecorded
 from profkit.collect.launch.unseeded import Entropy
 from profkit.collect.machine.page_faults import count_crowded_ns
@@ -58,9 +60,12 @@ class Turn:
         self._optimizers: list[Any] = []
         self._starts: list[list[Any]] = []
         self._gradients: list[list[float]] = []
+        self._longest: list[list[float]] = []
+        self._stepped: list[int] = []
         self._modules: list[Any] = []
         self._drawn_from: dict[str, str] = {}
         self._entropy = Entropy(os.getcwd(), seed)
+        self._passes = Passes(self._find_modules)
 
     def begin(self) -> None:
         """PyTorch was imported."""
@@ -72,6 +77,7 @@ class Turn:
         optimizer.register_optimizer_step_post_hook(self._after_step)
         self._drawn_from.update(_random_states())
         self._entropy.watch()
+        self._passes.watch()
         self._begun_ns, self._crowded_aside_ns = self._clocks()
 
     def _clocks(self) -> tuple[int, int]:
@@ -106,17 +112,44 @@ class Turn:
             "unseeded": self._entropy.places,
             "files": sorted({file for module in [*sys.modules.values()] if (file := _file_of(module))}),
             "optimizers": len(self._optimizers),
+            "passes": self._passes.count,
+            "losses": self._passes.losses(),
         }
+        self._find_modules()
         self._save_parameters()
         self._result.write_text(json.dumps(content), encoding="utf-8")
 
+    def _find_modules(self) -> None:
+        if os.getpid() == self._process:
+            self._modules = self._modules or _outermost_modules()
+
     def _before_step(self, stepping: Any, *_: Any) -> None:
-        known = any(stepping is one for one in self._optimizers)
-        if not known and len(self._optimizers) < _MOST_OPTIMIZERS and os.getpid() == self._process:
+        if os.getpid() != self._process:
+            return
+        number = next((at for at, one in enumerate(self._optimizers) if stepping is one), len(self._optimizers))
+        if number == _MOST_OPTIMIZERS:
+            return
+        if number == len(self._optimizers):
             self._optimizers.append(stepping)
             self._starts.append(_numbers_of(stepping))
             self._gradients.append(_gradient_lengths(stepping))
-            self._modules = self._modules or _outermost_modules()
+            self._longest.append(self._gradients[-1])
+            self._stepped.append(0)
+            self._find_modules()
+        self._stepped[number] += 1
+        if self._stepped[number] > 1 and self._stepped[number] & (self._stepped[number] - 1) == 0:
+            self._look_at_gradients(number)
+
+    def _look_at_gradients(self, number: int) -> None:
+        """At the second step of an optimizer, the fourth, the eighth and so on: a parameter may get its first gradient
+        late."""
+        begun_ns, crowded_ns = self._clocks()
+        seen = _gradient_lengths(self._optimizers[number])
+        pairs = zip(self._longest[number], seen, strict=False)  # a group of parameters may have come
+        self._longest[number] = [*(max(pair) for pair in pairs), *seen[len(self._longest[number]) :]]
+        now_ns, waited_ns = self._clocks()
+        self._aside_ns += now_ns - begun_ns
+        self._crowded_aside_ns += waited_ns - crowded_ns
 
     def _after_step(self, *_: Any) -> None:
         ended_ns, crowded_ns = self._clocks()
@@ -137,6 +170,7 @@ class Turn:
             for name, values in (("start", starts), ("end", _numbers_of(stepped))):
                 arrays.update((f"{name}.{number}.{place:06d}", value) for place, value in enumerate(values))
             arrays[f"gradients.{number}"] = np.array(self._gradients[number])
+            arrays[f"longest.{number}"] = np.array(self._longest[number])
         trained = {id(one) for stepped in self._optimizers for group in stepped.param_groups for one in group["params"]}
         arrays.update(_state_of(self._modules, trained))
         with suppress(OSError):

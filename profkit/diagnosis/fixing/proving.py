@@ -122,7 +122,7 @@ class Fixes:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How long all runs of one change may take, and whether changes that alter numerics are tried, and those of
-    findings that are too small to matter."""
+    findings that are too small to matter, or to be told from noise."""
 
     most_s: float
     unsafe: bool = False
@@ -141,8 +141,8 @@ def prove_fixes(
         what = f"{finding.rule}, finding {number} of {len(diagnosis.findings)}"
         tell(what)
         try:
-            if finding.severity is Severity.INFO and not limits.small:
-                raise Refused(f"it is too small to matter here; --select {finding.rule} tries it")
+            if not limits.small:
+                _refuse_small(finding)
             name, raw, changed, may_alter = _change(stage, finding, known.after, after, limits.unsafe)
         except Refused as reason:
             trials.append(Trial(finding, REFUSED, str(reason)))
@@ -156,6 +156,19 @@ def prove_fixes(
         together = prover.measure_all(after, {trial.finding.rule for trial in trials if trial.is_kept})
     skipped = {rule: reason for rule, reason in diagnosis.skipped.items() if has_change(rule) and reason != UNCHOSEN}
     return Fixes(stage.tree.root, tuple(trials), before, after, together, skipped)
+
+
+def _refuse_small(finding: Finding) -> None:
+    """Raise `Refused` for what matters too little, or saves so little time, and nothing else, that runs by turns do not
+    tell it from noise: a trial would take minutes and end without a verdict."""
+    saving = finding.saving
+    if finding.severity is Severity.INFO:
+        raise Refused(f"it is too small to matter here; --select {finding.rule} tries it")
+    if finding.severity is Severity.LOW and saving is not None and saving.fraction > 0 and not saving.bytes:
+        won = format_share(saving.fraction)
+        raise Refused(
+            f"it saves {won} of the time, which runs do not tell from noise; --select {finding.rule} tries it"
+        )
 
 
 def _change(

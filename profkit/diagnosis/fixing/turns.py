@@ -69,6 +69,10 @@ class Seen(msgspec.Struct, frozen=True):
     """Lines of the program that made a generator without a seed."""
     files: tuple[str, ...] = ()
     optimizers: int = 0
+    passes: int = 0
+    """Backward passes."""
+    losses: tuple[float | None, ...] = ()
+    """Of the first ones; None for what has no number, or one of few bits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from profkit.diagnosis.fixing.proving import (
 )
 from profkit.diagnosis.fixing.trees import Tree
 from profkit.diagnosis.fixing.turns import Program, Run, Seen, Stage, TooLong
-from profkit.findings.values import Diagnosis, Finding, Kind, Location, RunSummary, Severity, Timing
+from profkit.findings.values import Diagnosis, Finding, Kind, Location, RunSummary, Saving, Severity, Timing
 
 BEFORE, AFTER = b"losses.append(loss)\n", b"losses.append(loss.detach())\n"
 
@@ -375,6 +375,26 @@ def test_what_is_too_small_to_matter_is_tried_only_if_it_was_asked_for(tmp_path)
     reason = "it is too small to matter here; --select retained-graph tries it"
     assert (trial.verdict, trial.reason) == (REFUSED, reason)
     assert prove(tmp_path, run(2.0), run(1.0), tiny).trials[0].verdict == HELD
+
+
+@pytest.mark.parametrize(
+    ("severity", "saving", "verdict"),
+    [
+        (Severity.LOW, Saving(10, 0.02, 0.01, 0.09), REFUSED),
+        (Severity.LOW, Saving(10, 0.02, 0.01, 0.09, bytes=1 << 20), HELD),
+        (Severity.LOW, Saving(0, 0.0, 0.0, 0.0), HELD),
+        (Severity.LOW, None, HELD),
+        (Severity.MEDIUM, Saving(10, 0.03, 0.01, 0.09), HELD),
+    ],
+)
+def test_time_that_noise_would_hide_is_tried_only_if_it_was_asked_for(tmp_path, severity, saving, verdict):
+    little = replace(finding(), severity=severity, saving=saving)
+    (trial,) = prove(tmp_path, run(2.0), run(1.0), little, small=False).trials
+    assert trial.verdict == verdict
+    if verdict == REFUSED:
+        said = "it saves 2 % of the time, which runs do not tell from noise; --select retained-graph tries it"
+        assert trial.reason == said
+    assert prove(tmp_path, run(2.0), run(1.0), little).trials[0].verdict == HELD
 
 
 def test_a_change_that_alters_numbers_is_tried_only_if_it_was_asked_for(tmp_path):

@@ -202,3 +202,52 @@ def test_a_mask_that_is_made_between_the_lines_of_attention_stays_there(lowest):
 def test_a_line_between_that_may_change_what_the_formula_reads_is_refused(first, between):
     with pytest.raises(Refused):
         changed("unfused-attention", attention(between, first=first))
+
+
+PREPARED = """
+    import functools
+    import torch
+    w = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    {reset}
+    for _ in range(3):
+        reset()  # here
+        (w * w).sum().backward()
+        optimizer.step()
+    print(w.tolist())
+"""
+
+
+def prepared(reset: str) -> str:
+    return dedent(PREPARED.format(reset=reset)).lstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ("optimizer.zero_grad, set_to_none=False", "reset = optimizer.zero_grad\n"),
+        ("torch.optim.Optimizer.zero_grad, optimizer, set_to_none=False",
+         "reset = functools.partial(torch.optim.Optimizer.zero_grad, optimizer)\n"),
+    ],
+)  # fmt: skip
+def test_what_a_partial_was_given_goes_where_it_was_given(given, left):
+    text = prepared(f"reset = functools.partial({given})")
+    after = changed("zero-filled-gradients", text)
+    assert left in after
+    assert ("import functools" in after) == ("functools" in left)
+    assert printed(after) == printed(text)
+
+
+@pytest.mark.parametrize(
+    ("reset", "reason"),
+    [
+        ("reset = functools.partial(optimizer.zero_grad, set_to_none=w.is_leaf)", "does not say `set_to_none=False`"),
+        ("reset = functools.partial(optimizer.zero_grad)", "does not say `set_to_none=False`"),
+        ("reset = functools.partial(print, set_to_none=False)", "no calls of `zero_grad`"),
+        ("reset = functools.partial(optimizer.zero_grad, set_to_none=False)\n    reset = reset", "no calls of"),
+        ("def reset(): optimizer.zero_grad(set_to_none=False)", "no calls of `zero_grad`"),
+    ],
+)
+def test_a_variable_that_is_no_such_partial_is_refused(reset, reason):
+    with pytest.raises(Refused, match=reason):
+        changed("zero-filled-gradients", prepared(reset))
