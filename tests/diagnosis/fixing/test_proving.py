@@ -76,6 +76,7 @@ def prove(
             0.9,
             one.fix,
             one.location and Location(str(tmp_path / one.location.file), one.location.line, "main"),
+            saving=one.saving,
         )
         for one in findings or (finding(),)
     ]

@@ -59,7 +59,7 @@ def test_of_a_change_that_alters_numbers_too():
         ("from gc import collect", ""),
         ("from gc import collect, freeze", "from gc import freeze\n"),
         ("from gc import freeze, collect", "from gc import freeze\n"),
-        ("from gc import (\n    freeze,\n    collect,\n)", "from gc import (\n    freeze,\n    )\n"),
+        ("from gc import (\n    freeze,\n    collect,\n)", "from gc import (\n    freeze,\n)\n"),
         ("from gc import *", "from gc import *\n"),
         ("from .gc import collect", "from .gc import collect\n"),
         ("from garbage import collect", "from garbage import collect\n"),
