@@ -393,7 +393,7 @@ def test_time_that_noise_would_hide_is_tried_only_if_it_was_asked_for(tmp_path, 
     (trial,) = prove(tmp_path, run(2.0), run(1.0), little, small=False).trials
     assert trial.verdict == verdict
     if verdict == REFUSED:
-        said = "it saves 2 % of the time, which runs do not tell from noise; --select retained-graph tries it"
+        said = "it saves 2.0 % of the time, which runs do not tell from noise; --select retained-graph tries it"
         assert trial.reason == said
     assert prove(tmp_path, run(2.0), run(1.0), little).trials[0].verdict == HELD
 
