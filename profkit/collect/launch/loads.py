@@ -6,13 +6,14 @@ program may train while it is imported. What these load of libraries counts all 
 
 from __future__ import annotations
 
-import _frozen_importlib as importlib_core  # type: ignore[import-not-found]  # each load goes through it
 import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+importlib_core: Any = sys.modules["_frozen_importlib"]
+"""Python's own loading of modules: it is asked for each that is not there yet."""
 _PACKAGES = ("site-packages", "dist-packages")
 """Folders of libraries, which may lie in the program's."""
 

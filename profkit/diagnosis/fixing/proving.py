@@ -53,6 +53,8 @@ UNDECIDED = "not enough time to tell"
 """Too few runs, or too noisy ones: the change may win much."""
 NO_GAIN = "no gain shown"
 FAILED = "failed"
+LINE_ALTERED = "a change that held has altered this line; run profkit again after it"
+"""Why a change is refused that the next recording may offer again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,8 @@ def prove_fixes(
     prover = _Prover(stage, limits, tell)
     known = so_far or Fixes(stage.tree.root, (), {}, {})
     trials, before, after = [*known.trials], dict(known.before), dict(known.after)
-    for number, finding in enumerate(diagnosis.findings, 1):
+    findings = sorted(diagnosis.findings, key=_alters) if limits.unsafe else diagnosis.findings
+    for number, finding in enumerate(findings, 1):
         what = f"{finding.rule}, finding {number} of {len(diagnosis.findings)}"
         tell(what)
         try:
@@ -156,6 +159,11 @@ def prove_fixes(
         together = prover.measure_all(after, {trial.finding.rule for trial in trials if trial.is_kept})
     skipped = {rule: reason for rule, reason in diagnosis.skipped.items() if has_change(rule) and reason != UNCHOSEN}
     return Fixes(stage.tree.root, tuple(trials), before, after, together, skipped)
+
+
+def _alters(finding: Finding) -> bool:
+    """Whether a change is of numerics: it comes last, so that all others are compared with the numbers as they were."""
+    return finding.kind is Kind.OPPORTUNITY
 
 
 def _refuse_small(finding: Finding) -> None:
@@ -186,7 +194,7 @@ def _change(
     current = so_far.get(name, raw)
     line = line_after(recorded.get(name, raw), current, location.line)
     if line is None:
-        raise Refused("a change that held has altered this line; run profkit again after it")
+        raise Refused(LINE_ALTERED)
     may_alter = finding.kind is Kind.OPPORTUNITY
     try:
         changed = changed_file(current, replace(finding, location=replace(location, line=line)))

@@ -77,9 +77,9 @@ def compare_texts(before: Sequence[str], after: Sequence[str], name: str) -> Com
             return Comparison(differs=f"{name} says {other} instead of {old[0].numbers[at]}")
     loose = len(steady) - sum(steady)
     compared = (f"{format_count(sum(steady), 'number')} in {name}",) if any(steady) else ()
-    left_out = (f"{format_count(loose, 'number')} in {name} that differ from run to run",) if loose else ()
-    left_out += (f"{format_count(old[0].times, 'time')} in {name}",) if old[0].times else ()
-    return Comparison(compared=compared, left_out=left_out)
+    left_out = [f"{format_count(loose, 'number')} in {name} that differ from run to run"] if loose else []
+    left_out += [f"{format_count(old[0].times, 'time')} in {name}"] if old[0].times else []
+    return Comparison(compared=compared, left_out=tuple(left_out))
 
 
 def _first_difference(before: str, after: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from typing import Any
 
 import libcst
 
@@ -30,7 +31,7 @@ def without_annotations(text: ProgramText) -> bytes:
 
 def _plain(line: libcst.AnnAssign) -> libcst.Assign:
     assert line.value is not None
-    equal = line.equal if isinstance(line.equal, libcst.AssignEqual) else libcst.AssignEqual()
+    equal: Any = line.equal
     target = libcst.AssignTarget(line.target, equal.whitespace_before, equal.whitespace_after)
     return libcst.Assign([target], line.value, line.semicolon)
 

@@ -438,3 +438,10 @@ def test_a_change_that_fails_inside_profkit_does_not_end_the_others(tmp_path, mo
     found = prove(tmp_path, run(2.0), run(1.0), finding("debug-mode-on"), finding())
     assert [trial.verdict for trial in found.trials] == [REFUSED, HELD]
     assert found.trials[0].reason.startswith("the change failed inside profkit (ValueError at ")
+
+
+@pytest.mark.parametrize(("unsafe", "kinds"), [(True, [Kind.FAULT, Kind.OPPORTUNITY]), (False, None)])
+def test_changes_of_numerics_come_last_where_they_are_tried(tmp_path, unsafe, kinds):
+    given = [finding(kind=Kind.OPPORTUNITY), finding()]
+    fixes = prove(tmp_path, run(2.0), run(1.0), *given, unsafe=unsafe)
+    assert [trial.finding.kind for trial in fixes.trials] == (kinds or [one.kind for one in given])
