@@ -29,8 +29,10 @@ class Loads:
         self._thread = threading.get_ident()
 
     def watch(self) -> None:
-        """From now on."""
-        load = importlib_core._find_and_load
+        """From now on, if this Python loads modules in that way."""
+        load = getattr(importlib_core, "_find_and_load", None)
+        if load is None:
+            return
 
         def watched(name: str, *given: Any) -> Any:
             if self._in_library or threading.get_ident() != self._thread:

@@ -15,8 +15,9 @@ _LOSS = 1e-3
 """Of the largest of the first losses: rounding has hardly added up by then. A loss around zero is rounding alone."""
 _COUNTED: tuple[tuple[str, Callable[[Seen], int]], ...] = (
     ("step of an optimizer", lambda seen: len(seen.step_ns)),
-    ("backward pass", lambda seen: seen.passes),
+    ("backward pass", lambda seen: 0 if seen.step_ns else seen.passes),
 )
+"""Where optimizers step, one may look for its step's length by as many passes as rounding decides, as LBFGS does."""
 
 
 def compare_courses(before: Sequence[Seen], after: Sequence[Seen]) -> Comparison:

@@ -35,6 +35,7 @@ def seen(*losses: float | None, steps: int = 0, passes: int = 0, state: str = "a
         (seen(passes=8), seen(passes=7), "it has 7 backward passes instead of 8"),
         (seen(passes=2), seen(passes=1), "it has 1 backward pass instead of 2"),
         (seen(steps=1000), seen(steps=999), "it has 999 steps of an optimizer instead of 1,000"),
+        (seen(steps=9, passes=60), seen(steps=9, passes=61), ""),
     ],
 )
 def test_steps_passes_and_first_losses_must_agree(before, after, differs):
