@@ -37,7 +37,7 @@ def compare_courses(before: Sequence[Seen], after: Sequence[Seen]) -> Comparison
     known = sum(loss is not None for loss in losses)
     if not known:
         return Comparison()
-    return Comparison(compared=(f"the loss of the first {format_count(known, 'backward pass')}",))
+    return Comparison(compared=(f"{format_count(known, 'loss', 'losses')} of the first backward passes",))
 
 
 def _are_alike(one: Sequence[float | None], other: Sequence[float | None]) -> bool:

@@ -3,7 +3,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class DataConfig:
-    frames: int = 48
+    frames: int = 120
     size: int = 96
     batch: int = 64
 
