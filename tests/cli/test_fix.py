@@ -77,7 +77,8 @@ def test_a_program_is_changed_measured_and_written(tmp_path):
     found = fix(*wished, cwd=tmp_path)
     assert found.returncode == 1, found.stderr
     assert found.stdout.startswith("1. garbage-collection-in-step, train.py:14: held: faster, same results\n")
-    assert "the same: exit status, 2 trained parameters (to the last bit), 25 numbers in" in found.stdout
+    assert "the same: exit status, 2 trained parameters (to the last bit), 4 losses of" in found.stdout
+    assert "the first backward passes, 25 numbers in standard output" in found.stdout
     after = COLLECTING.replace("\t\tgc.collect()  # again\n", "").replace("import gc\n", "")
     assert (tmp_path / "train.py").read_bytes() == after.replace("\n", "\r\n").encode()
     patch = (tmp_path / "found.diff").read_bytes()

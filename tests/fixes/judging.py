@@ -114,7 +114,7 @@ def _measured(row: Row, stage: Stage, case: Case, after: Mapping[Path, bytes], p
         same = runs[1] if is_same else None if after else runs[0]
         runs[2].append(same[-1] if same else stage.run(after, most_s))
     by_fix, possible, beside = gain_of(runs[0], runs[2]), gain_of(runs[0], runs[1]), gain_of(runs[1], runs[2])
-    if case.is_of_memory:
+    if case.is_of_memory and (possible.frees_memory or possible.frees_graphs):  # else only time is left to compare
         return with_memory(row, by_fix, possible)
     return replace(row, won=by_fix.share.fraction, possible=possible.share.fraction, over=_over(beside))
 

@@ -1,11 +1,13 @@
 """``python -m profkit.collect.launch.turn OPTIONS -- ARGS`` runs a user's program once, timed and not recorded.
 
 `profkit fix` runs a program before and after a change by turns in this way. The file ``--result`` then holds what the
-two are compared by: how long the run took from the import of torch on, when each optimizer's step ended, how long the
-main thread had waited for a busy processor until then, the peak memory, how many backward nodes are alive, whether
-random numbers came from a seed, where generators were made without one, and which files the program was loaded from.
-``parameters.npz`` beside it holds the optimizers' parameters at their first step and at the end, and how long each
-one's gradient is in that step. What no optimizer trains is there, too: statistics of batches, averages of weights.
+two are compared by: how long the run took from the import of torch on, without the loading of further libraries, when
+each optimizer's step ended, how long the main thread had waited for a busy processor until then, the peak memory, how
+many backward nodes are alive, whether random numbers came from a seed, where generators were made without one, which
+files the program was loaded from, and how many backward passes there were, with the losses of the first.
+``parameters.npz`` beside it holds the optimizers' parameters at their first step and at the end, how long each one's
+gradient is in that step, and how long it is at most in some. What no optimizer trains is there, too: statistics of
+batches, averages of weights.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from profkit.collect.launch.loads import Loads
 from profkit.collect.launch.main_module import split_command
+from profkit.collect.launch.passes import Passes
 from profkit.collect.launch.unrecorded import run_unrecorded
 from profkit.collect.launch.unseeded import Entropy
 from profkit.collect.machine.page_faults import count_crowded_ns
@@ -46,7 +50,7 @@ _KIB = 1024
 class Turn:
     """What is seen of one run."""
 
-    def __init__(self, result: Path, seed: int | None) -> None:
+    def __init__(self, result: Path, seed: int | None, folders: Sequence[str]) -> None:
         self._result, self._seed = result, seed
         self._process = os.getpid()
         self._begun_ns = 0
@@ -58,9 +62,13 @@ class Turn:
         self._optimizers: list[Any] = []
         self._starts: list[list[Any]] = []
         self._gradients: list[list[float]] = []
+        self._longest: list[list[float]] = []
+        self._stepped: list[int] = []
         self._modules: list[Any] = []
         self._drawn_from: dict[str, str] = {}
         self._entropy = Entropy(os.getcwd(), seed)
+        self._passes = Passes(self._find_modules)
+        self._loads = Loads(folders, self._clocks)
 
     def begin(self) -> None:
         """PyTorch was imported."""
@@ -72,6 +80,8 @@ class Turn:
         optimizer.register_optimizer_step_post_hook(self._after_step)
         self._drawn_from.update(_random_states())
         self._entropy.watch()
+        self._passes.watch()
+        self._loads.watch()
         self._begun_ns, self._crowded_aside_ns = self._clocks()
 
     def _clocks(self) -> tuple[int, int]:
@@ -86,14 +96,19 @@ class Turn:
                 break
         return now_ns, before - self._crowded_aside_ns
 
+    def _own_clocks(self) -> tuple[int, int]:
+        """The same without what was done aside, and without the time that libraries took to load."""
+        now_ns, crowded_ns = self._clocks()
+        return now_ns - self._aside_ns - self._loads.taken_ns, crowded_ns - self._loads.crowded_ns
+
     def end(self) -> None:
         """The program is over, by itself or by an error. A fork of it says nothing."""
         if os.getpid() != self._process or not self._begun_ns:
             return
-        ended_ns, crowded_ns = self._clocks()
+        ended_ns, crowded_ns = self._own_clocks()
         states = _random_states()
         content = {
-            "run_ns": ended_ns - self._begun_ns - self._aside_ns,
+            "run_ns": ended_ns - self._begun_ns,
             "crowded_ns": crowded_ns,
             "step_ns": self._step_ns,
             "step_crowded_ns": self._crowded_ns,
@@ -106,26 +121,53 @@ class Turn:
             "unseeded": self._entropy.places,
             "files": sorted({file for module in [*sys.modules.values()] if (file := _file_of(module))}),
             "optimizers": len(self._optimizers),
+            "passes": self._passes.count,
+            "losses": self._passes.losses(),
         }
+        self._find_modules()
         self._save_parameters()
         self._result.write_text(json.dumps(content), encoding="utf-8")
 
+    def _find_modules(self) -> None:
+        if os.getpid() == self._process:
+            self._modules = self._modules or _outermost_modules()
+
     def _before_step(self, stepping: Any, *_: Any) -> None:
-        known = any(stepping is one for one in self._optimizers)
-        if not known and len(self._optimizers) < _MOST_OPTIMIZERS and os.getpid() == self._process:
+        if os.getpid() != self._process:
+            return
+        number = next((at for at, one in enumerate(self._optimizers) if stepping is one), len(self._optimizers))
+        if number == _MOST_OPTIMIZERS:
+            return
+        if number == len(self._optimizers):
             self._optimizers.append(stepping)
             self._starts.append(_numbers_of(stepping))
             self._gradients.append(_gradient_lengths(stepping))
-            self._modules = self._modules or _outermost_modules()
+            self._longest.append(self._gradients[-1])
+            self._stepped.append(0)
+            self._find_modules()
+        self._stepped[number] += 1
+        if self._stepped[number] > 1 and self._stepped[number] & (self._stepped[number] - 1) == 0:
+            self._look_at_gradients(number)
+
+    def _look_at_gradients(self, number: int) -> None:
+        """At the second step of an optimizer, the fourth, the eighth and so on: a parameter may get its first gradient
+        late."""
+        begun_ns, crowded_ns = self._own_clocks()
+        seen = _gradient_lengths(self._optimizers[number])
+        pairs = zip(self._longest[number], seen, strict=False)  # a group of parameters may have come
+        self._longest[number] = [*(max(pair) for pair in pairs), *seen[len(self._longest[number]) :]]
+        now_ns, waited_ns = self._own_clocks()
+        self._aside_ns += now_ns - begun_ns
+        self._crowded_aside_ns += waited_ns - crowded_ns
 
     def _after_step(self, *_: Any) -> None:
-        ended_ns, crowded_ns = self._clocks()
-        self._step_ns.append(ended_ns - self._aside_ns)
+        ended_ns, crowded_ns = self._own_clocks()
+        self._step_ns.append(ended_ns)
         self._crowded_ns.append(crowded_ns)
         steps = len(self._step_ns)
         if steps >= _FIRST_LOOK and steps & (steps - 1) == 0:
             self._graph_nodes.append(_count_graph_nodes())
-            now_ns, waited_ns = self._clocks()
+            now_ns, waited_ns = self._own_clocks()
             self._aside_ns += now_ns - ended_ns
             self._crowded_aside_ns += waited_ns - crowded_ns
 
@@ -137,6 +179,7 @@ class Turn:
             for name, values in (("start", starts), ("end", _numbers_of(stepped))):
                 arrays.update((f"{name}.{number}.{place:06d}", value) for place, value in enumerate(values))
             arrays[f"gradients.{number}"] = np.array(self._gradients[number])
+            arrays[f"longest.{number}"] = np.array(self._longest[number])
         trained = {id(one) for stepped in self._optimizers for group in stepped.param_groups for one in group["params"]}
         arrays.update(_state_of(self._modules, trained))
         with suppress(OSError):
@@ -152,7 +195,8 @@ def _elsewhere_s() -> float:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program that the command line names and end as it ends."""
     options = _parse(sys.argv[1:] if arguments is None else list(arguments))
-    turn = Turn(Path(options.result).absolute(), options.seed)
+    script = [] if options.module else [os.path.dirname(os.path.abspath(options.target))]
+    turn = Turn(Path(options.result).absolute(), options.seed, [os.getcwd(), *script])
     try:
         run_unrecorded(options.target, options.arguments, turn.begin, is_module=options.module)
     finally:

@@ -1,7 +1,8 @@
 """A finding's change is applied to a copy of the program, and both are run by turns: faster, and the rest the same?
 
 ``trees.py`` copies, ``turns.py`` runs, ``results.py`` compares what two runs computed, with ``trained.py`` what they
-trained and with ``arrays.py`` the files they wrote. ``proving.py`` decides, and ``patches.py`` makes the diff and
+trained, with ``courses.py`` how they went there, with ``texts.py`` what they print and with ``arrays.py`` the files
+they wrote. ``proving.py`` decides, and ``patches.py`` makes the diff and
 writes it.
 
 Decisions, and why they were made:
@@ -16,6 +17,9 @@ Decisions, and why they were made:
   trains no more moves millions of others by less than rounding does.
 - What was steady and no longer is, is never passed over: a file of unknown bytes makes a change not comparable. A
   program that saves its predictions and prints only a count would else hold whatever they become.
+- Who prints next to nothing shows itself by how it goes: steps, backward passes, first losses, random numbers drawn.
+- Times are no results: a change is meant to alter them. Nor is the loading of libraries, which is half of a short run.
+- Changes of numerics come last: others are compared with the numbers as they were.
 - No way leads from the copy to the original: absolute links and ``PWD`` are turned too.
 - A change stays when it holds, and the next is tried on top. So the diff at the end is what was run.
 """

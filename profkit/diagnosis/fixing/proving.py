@@ -53,6 +53,8 @@ UNDECIDED = "not enough time to tell"
 """Too few runs, or too noisy ones: the change may win much."""
 NO_GAIN = "no gain shown"
 FAILED = "failed"
+LINE_ALTERED = "a change that held has altered this line; run profkit again after it"
+"""Why a change is refused that the next recording may offer again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class Fixes:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How long all runs of one change may take, and whether changes that alter numerics are tried, and those of
-    findings that are too small to matter."""
+    findings that are too small to matter, or to be told from noise."""
 
     most_s: float
     unsafe: bool = False
@@ -137,12 +139,13 @@ def prove_fixes(
     prover = _Prover(stage, limits, tell)
     known = so_far or Fixes(stage.tree.root, (), {}, {})
     trials, before, after = [*known.trials], dict(known.before), dict(known.after)
-    for number, finding in enumerate(diagnosis.findings, 1):
+    findings = sorted(diagnosis.findings, key=_alters) if limits.unsafe else diagnosis.findings
+    for number, finding in enumerate(findings, 1):
         what = f"{finding.rule}, finding {number} of {len(diagnosis.findings)}"
         tell(what)
         try:
-            if finding.severity is Severity.INFO and not limits.small:
-                raise Refused(f"it is too small to matter here; --select {finding.rule} tries it")
+            if not limits.small:
+                _refuse_small(finding)
             name, raw, changed, may_alter = _change(stage, finding, known.after, after, limits.unsafe)
         except Refused as reason:
             trials.append(Trial(finding, REFUSED, str(reason)))
@@ -156,6 +159,24 @@ def prove_fixes(
         together = prover.measure_all(after, {trial.finding.rule for trial in trials if trial.is_kept})
     skipped = {rule: reason for rule, reason in diagnosis.skipped.items() if has_change(rule) and reason != UNCHOSEN}
     return Fixes(stage.tree.root, tuple(trials), before, after, together, skipped)
+
+
+def _alters(finding: Finding) -> bool:
+    """Whether a change is of numerics: it comes last, so that all others are compared with the numbers as they were."""
+    return finding.kind is Kind.OPPORTUNITY
+
+
+def _refuse_small(finding: Finding) -> None:
+    """Raise `Refused` for what matters too little, or saves so little time, and nothing else, that runs by turns do not
+    tell it from noise: a trial would take minutes and end without a verdict."""
+    saving = finding.saving
+    if finding.severity is Severity.INFO:
+        raise Refused(f"it is too small to matter here; --select {finding.rule} tries it")
+    if finding.severity is Severity.LOW and saving is not None and saving.fraction > 0 and not saving.bytes:
+        won = format_share(saving.fraction)
+        raise Refused(
+            f"it saves {won} of the time, which runs do not tell from noise; --select {finding.rule} tries it"
+        )
 
 
 def _change(
@@ -173,7 +194,7 @@ def _change(
     current = so_far.get(name, raw)
     line = line_after(recorded.get(name, raw), current, location.line)
     if line is None:
-        raise Refused("a change that held has altered this line; run profkit again after it")
+        raise Refused(LINE_ALTERED)
     may_alter = finding.kind is Kind.OPPORTUNITY
     try:
         changed = changed_file(current, replace(finding, location=replace(location, line=line)))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from profkit.core.errors import ProfkitError
-from profkit.diagnosis.fixing.proving import Fixes, Limits, Trial, prove_fixes
+from profkit.diagnosis.fixing.proving import LINE_ALTERED, Fixes, Limits, Trial, prove_fixes
 from profkit.diagnosis.fixing.turns import Stage
 from profkit.findings.values import Diagnosis, Finding
 
@@ -23,11 +23,11 @@ def prove_all(
     tell: Callable[[str], None],
 ) -> Fixes:
     """Go on from a first round as long as a change holds. ``diagnose`` records the program with changed files. What has
-    been tried in vain is not tried again."""
+    been tried in vain is not tried again; what another change stood in the way of is."""
     for number in range(2, MOST_ROUNDS + 1):
         tried = len(fixes.trials)
         tell(f"recording the program with what held, round {number}")
-        known = {_sign(trial.finding) for trial in fixes.trials}
+        known = {_sign(trial.finding) for trial in fixes.trials if trial.reason != LINE_ALTERED}
         try:
             diagnosis = diagnose(fixes.after)
             new = tuple(finding for finding in diagnosis.findings if _sign(finding) not in known)

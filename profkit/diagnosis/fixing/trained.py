@@ -1,8 +1,8 @@
 """Whether a program trains the same after a change: its parameters in the end, and the gradients of its first step.
 
 All parameters of an optimizer together hide one of them: a scale of the logits is one number beside millions. So each
-is looked at too, if its gradient is more than rounding. The bias of an attention's keys, for instance, has none but
-that, and Adam makes steps of it all the same.
+is looked at too, if its gradient is more than rounding, in the first step or a later one, and whether it moves at all.
+The bias of an attention's keys, for instance, has none but that, and Adam makes steps of it all the same.
 
 What no optimizer trains is compared as far as both versions have it: the statistics of a batch norm tell how often it
 was called, although no result of the training depends on that.
@@ -16,12 +16,12 @@ import numpy as np
 
 from profkit.core.units import format_count, format_share
 from profkit.diagnosis.fixing.comparison import Comparison
-from profkit.trace.events import Float64s
+from profkit.trace.events import Bools, Float64s
 
 Parameters = Mapping[str, Float64s]
 """Of one run, as ``start.N.…`` and ``end.N.…`` of the optimizer ``N``, and ``gradients.N``: how long each one's
-gradient is when it first steps. ``state.…`` and ``count.…`` are buffers of modules, and parameters that no optimizer
-trains."""
+gradient is when it first steps, ``longest.N`` at most in some steps. ``state.…`` and ``count.…`` are buffers of
+modules, and parameters that no optimizer trains."""
 _KEPT_NAMES = ("state.", "count.")
 MOVED = 1e-3
 """Of how far training moved the parameters. A change of the order of additions leaves 1e-6 to 1e-4."""
@@ -143,16 +143,35 @@ def _single_difference(first: Parameters, second: Parameters) -> str:
         if old is None or new is None or not len(old) == len(new) == len(names):
             continue
         longest = np.maximum(old, new)
-        told = longest > _ROUNDING * np.nanmax(longest, initial=0.0)  # false for what is not a number
+        told = _are_told(longest)
         far = told & (np.abs(old - new) > _GRADIENT * longest)
         if far.any():
             at = int(np.argmax(far))
             said = f"{new[at]:.3g} instead of {old[at]:.3g}"
             return f"the gradient of parameter {at + 1} of an optimizer has another length in its first step: {said}"
+        later = [run.get(f"longest.{number}", longest) for run in (first, second)]
+        longest = np.maximum(*later) if all(len(one) == len(longest) for one in later) else longest
+        told |= _are_told(longest)
+        for single, name in enumerate(names):
+            is_rounding = longest[single] > 0 and not told[single]
+            if not is_rounding and _moves(first, name) != _moves(second, name):
+                return f"parameter {single + 1} of an optimizer is trained in one version alone"
         for single in np.flatnonzero(told).tolist():
             if _apart_alone(first, second, names[single]) > _MOVED_ALONE:
                 return f"parameter {single + 1} of an optimizer is trained otherwise than before"
     return ""
+
+
+def _are_told(lengths: Float64s) -> Bools:
+    """Which gradients are more than rounding; none that is no number."""
+    told: Bools = lengths > _ROUNDING * np.nanmax(lengths, initial=0.0)
+    return told
+
+
+def _moves(run: Parameters, name: str) -> bool:
+    """Whether a parameter ends as another than it began; one that began later does."""
+    start, end = run.get(f"start.{name}"), run[f"end.{name}"]
+    return start is None or not np.array_equal(start, end, equal_nan=True)
 
 
 def _apart_alone(first: Parameters, second: Parameters, name: str) -> float:

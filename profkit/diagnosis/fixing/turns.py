@@ -69,6 +69,10 @@ class Seen(msgspec.Struct, frozen=True):
     """Lines of the program that made a generator without a seed."""
     files: tuple[str, ...] = ()
     optimizers: int = 0
+    passes: int = 0
+    """Backward passes."""
+    losses: tuple[float | None, ...] = ()
+    """Of the first ones; None for what has no number, or one of few bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,7 @@ class Run:
         return (ends[-1] - ends[_WARM_UP - 1] - waited) / (len(ends) - _WARM_UP) / 1e9
 
     def run_s(self, without_waits: bool = False) -> float:
-        """Seconds from the import of PyTorch to the end."""
+        """Seconds from the import of PyTorch to the end, without the loading of other libraries."""
         return (self.seen.run_ns - (self.seen.crowded_ns if without_waits else 0)) / 1e9
 
 
@@ -183,13 +187,15 @@ class Stage:
 
     def _environment(self, working: Path) -> dict[str, str]:
         """This process's, with the entries of Python's path as absolute ones, into the copy where they lie in it. What
-        a shell calls the working folder is that of the copy too: a program may write there by this name."""
+        a shell calls the working folder is that of the copy too: a program may write there by this name. Sets of
+        strings have one order in all runs, or a vocabulary that is made of one would be another each time."""
         entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
         moved = [self._moved(Path(entry).resolve()) for entry in entries]
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1") if self.one_thread else {}
         named = {"PWD": str(working)} if "PWD" in os.environ else {}
         found = {"PYTHONPATH": os.pathsep.join(map(str, moved))} if moved else {}
-        return {**os.environ, **threads, **named, **found}
+        hashed = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
+        return {**os.environ, **threads, **named, **found, **hashed}
 
     def _moved(self, path: Path) -> Path:
         inside = path.is_relative_to(self.tree.root)

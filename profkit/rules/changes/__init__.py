@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["AltersNumbers", "Refused", "changed_file"]
 
 NOT_RULES = (
+    "annotations",
     "base",
     "bookkeeping",
     "columns",
@@ -87,6 +88,28 @@ def _changed(raw: bytes, change: Callable[[ProgramText, Finding], bytes], findin
 
 
 def _made(raw: bytes, change: Callable[[ProgramText, Finding], bytes], finding: Finding) -> bytes:
+    """What the change makes of the file: without the annotations of its variables if it can, else as it is, as they
+    may be what shows that the change fits."""
+    from profkit.rules.changes.annotations import with_annotations, without_annotations
+    from profkit.rules.changes.base import program_text
+
+    plain = without_annotations(program_text(raw))
+    if plain == raw:
+        return _made_of(raw, change, finding)
+    altering: AltersNumbers | None = None
+    try:
+        return with_annotations(raw, plain, _made_of(plain, change, finding))
+    except AltersNumbers as found:
+        altering = found.with_text(with_annotations(raw, plain, found.after))
+    except Refused:
+        pass
+    try:
+        return _made_of(raw, change, finding)
+    except Refused as reason:
+        raise altering or reason from None
+
+
+def _made_of(raw: bytes, change: Callable[[ProgramText, Finding], bytes], finding: Finding) -> bytes:
     """What the change makes, as Python that its author would leave behind."""
     from profkit.rules.changes.base import parse_quietly, program_text
     from profkit.rules.changes.unused_imports import without_unused_imports

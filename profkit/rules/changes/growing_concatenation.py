@@ -5,12 +5,12 @@ from __future__ import annotations
 import libcst
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Edit, ProgramText, called_name, elements_of, text_of
+from profkit.rules.changes.base import Edit, ProgramText, called_name, elements_of, followed_by, text_of
 from profkit.rules.changes.growing_rows import keep_rows
 from profkit.rules.changes.parts import collect_parts
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import are_set, fresh_name, loops_around, uses, variables_in, with_statements
-from profkit.rules.changes.sharing import refuse_changed_later, refuse_interrupted, refuse_shared
+from profkit.rules.changes.sharing import may_be_kept, refuse_changed_later, refuse_interrupted, refuse_shared
 
 _JOINING = ("cat", "concat", "concatenate", "hstack", "vstack", "dstack")
 
@@ -38,7 +38,8 @@ def growing_concatenation(text: ProgramText, finding: Finding) -> bytes:
     refuse_changed_later(text, loop, part)
     parts = fresh_name(text, f"{name}_parts")
     whole = text_of(call.with_changes(args=[_list_argument(call, parts), *call.args[1:]]))
-    appended = text.parsed(f"{parts}.append({text_of(part)})")
+    kept = followed_by(part, "clone") if may_be_kept(text, loop, part) else part
+    appended = text.parsed(f"{parts}.append({text_of(kept)})")
     edits: dict[libcst.CSTNode, Edit] = {
         statement: lambda line: line.with_changes(body=appended.body),
         loop: lambda one: with_statements(text, (f"{parts} = [{name}]",), one, (f"{name} = {whole}",)),

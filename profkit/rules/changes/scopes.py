@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain
 
 import libcst
@@ -120,6 +121,18 @@ def assigned_value(text: ProgramText, name: str, near: libcst.CSTNode) -> libcst
     if len(found) != 1:
         raise Refused(f"`{name}` is set at {len(found) or 'no'} place{'s' * (len(found) != 1)} in that {where}")
     return found[0]
+
+
+def prepared_at(text: ProgramText, line: int, name: str) -> libcst.Call | None:
+    """The ``partial(x.name, …)`` whose result a line calls by a variable; None if there is not exactly one."""
+    found = []
+    for call in text.nodes(libcst.Call):
+        if text.covers(call, line) and isinstance(call.func, (libcst.Name, libcst.Attribute)):
+            with suppress(Refused):
+                found.append(assigned_value(text, text_of(call.func), call))
+    made = [one for one in found if isinstance(one, libcst.Call) and called_name(one) == "partial" and one.args]
+    named = [one for one in made if text_of(one.args[0].value).rpartition(".")[2] == name]
+    return named[0] if len(named) == 1 else None
 
 
 def _scopes(text: ProgramText, near: libcst.CSTNode) -> tuple[libcst.CSTNode, libcst.CSTNode]:

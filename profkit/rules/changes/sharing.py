@@ -82,6 +82,44 @@ def refuse_changed_later(text: ProgramText, loop: Loop, value: libcst.BaseExpres
         raise Refused(f"`{text_of(value)}` may be the same tensor in each round, with other numbers")
 
 
+def may_be_kept(text: ProgramText, loop: Loop, value: libcst.BaseExpression) -> bool:
+    """Whether a value that is collected in a loop may belong to somebody who writes the next one over it: a function of
+    the file returns an attribute, or a variable of its surroundings, as the state of an environment is."""
+    root = root_of(value)
+    if root is None:
+        return isinstance(value, libcst.Call) and _returns_kept(text, value)
+    lines = [one for one in text.nodes(libcst.Assign) if lies_in(text, one, loop)]
+    given = [one.value for one in lines if any(_names(target.target, root) for target in one.targets)]
+    return any(isinstance(one, libcst.Call) and _returns_kept(text, one) for one in given)
+
+
+def _names(target: libcst.BaseExpression, name: str) -> bool:
+    """Whether an assignment sets a variable, also by ``a, b = …``."""
+    if isinstance(target, (libcst.Tuple, libcst.List)):
+        return any(_names(one.value, name) for one in target.elements)
+    return isinstance(target, libcst.Name) and target.value == name
+
+
+def _returns_kept(text: ProgramText, call: libcst.Call) -> bool:
+    for function in text.nodes(libcst.FunctionDef):
+        if function.name.value != called_name(call):
+            continue
+        for line in text.nodes(libcst.Return):
+            if scope_of(text, line) is function and line.value is not None and _is_kept(text, function, line.value):
+                return True
+    return False
+
+
+def _is_kept(text: ProgramText, function: libcst.FunctionDef, value: libcst.BaseExpression) -> bool:
+    if isinstance(value, libcst.Tuple):
+        return any(_is_kept(text, function, one.value) for one in value.elements)
+    root = root_of(value)
+    if root is None:
+        return False
+    own = (name for name in uses(text, function, root) if scope_of(text, name) is function)
+    return root == "self" or not any(is_set(text, name) for name in own)
+
+
 def refuse_changed_result(text: ProgramText, call: libcst.Call) -> None:
     """Raise `Refused` if what a call returns is changed in place in its function."""
     inner: libcst.CSTNode = call

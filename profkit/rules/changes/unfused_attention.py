@@ -8,6 +8,7 @@ mask, stay where they are.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from itertools import takewhile
 
 import libcst
@@ -21,8 +22,10 @@ from profkit.rules.changes.layout import laid_out
 from profkit.rules.changes.refusing import AltersNumbers, Refused
 from profkit.rules.changes.scopes import (
     Statement,
+    assigned_value,
     block_of,
     called_in,
+    is_set,
     lies_in,
     mutated,
     names_in,
@@ -38,6 +41,7 @@ _VERY_NEGATIVE = -1e9
 """From here on a float32 swallows the score that it is added to. So adding it is as good as filling it in, also in a
 row of which nothing is left: its weights are then all alike. Only the gradients of such a row are others: the fused
 backward pass keeps the logarithm of the weights' sum, of which a number as large leaves no digit. The runs show it."""
+_VIEWS = frozenset(("permute", "reshape", "size", "transpose", "unflatten", "view"))
 _DOUBLES = frozenset(("double", "float64"))
 _ASKED = frozenset(("device", "dim", "dtype", "ndim", "new_full", "new_ones", "new_zeros", "shape", "size"))
 """Of a tensor, what does not depend on its numbers."""
@@ -87,9 +91,33 @@ def unfused_attention(text: ProgramText, finding: Finding) -> bytes:
     _refuse_other_readers(text, lines[: used + 1], weighted)
     _refuse_own_steps(lines[: used + 1], written, weighted)
     after = _with_call(text, lines, used, written, weighted)
-    if written.dropout:
+    if written.dropout and not any(_drops_nothing(text, line) for line in lines[:used]):
         raise AltersNumbers("the fused attention drops out other weights at random", after)
     return after
+
+
+def _drops_nothing(text: ProgramText, line: _Line) -> bool:
+    """Whether a line is a dropout that leaves all: its layer is made with 0, or a constant of the file that is 0."""
+    call = line.value
+    if (
+        not isinstance(call, libcst.Call)
+        or "drop" not in called_name(call)
+        or not text_of(call.func).startswith("self.")
+    ):
+        return False
+    with suppress(Refused):
+        made = assigned_value(text, text_of(call.func), call)
+        share = Argument("p", 0).find(made) if isinstance(made, libcst.Call) else None
+        if share is None or called_name(made) != "Dropout":  # type: ignore[arg-type]  # a call, as was asked
+            return False
+        value = share.value
+        if (
+            isinstance(value, libcst.Name)
+            and sum(is_set(text, one) for one in uses(text, text.module, value.value)) == 1
+        ):
+            value = assigned_value(text, value.value, text.module.body[0])
+        return isinstance(value, (libcst.Integer, libcst.Float)) and float(value.value) == 0
+    return False
 
 
 def _lines_from(text: ProgramText, line: int) -> list[_Line]:
@@ -135,11 +163,27 @@ def _refuse_other_inputs(text: ProgramText, found: list[_Line], line: _Line) -> 
     read = {name for one in found for name in variables_in(text, one.value)} | {one.name for one in found}
     given = {one.value for one in matchers.findall(line.value, matchers.Name()) if isinstance(one, libcst.Name)}
     passed = {name for name in read & given if not _only_asks(text, line.value, name)}
+    passed -= {"self"} if _calls_layers(text, line.value) else set()
     is_changed = line.name.partition("[")[0].partition(".")[0] in read or mutated(text, line.value, read)
     if line.given or is_changed or (passed and called_in(line.value)):
         goes_on = len(found) > 1 and found[-2].name in variables_in(text, line.value)
         other = found[-1] if goes_on else line  # the one before it led aside
         raise Refused(f"line {text.line_of(other.statement)} is not a step of plain attention")
+
+
+def _calls_layers(text: ProgramText, value: libcst.BaseExpression) -> bool:
+    """Whether all that a value calls are views and linear layers of PyTorch's, which change nothing."""
+    for call in matchers.findall(value, matchers.Call()):
+        if not isinstance(call, libcst.Call) or called_name(call) in _VIEWS:
+            continue
+        try:
+            made = assigned_value(text, text_of(call.func), call)
+            linear = {text.known_as("torch.nn.Linear"), f"{text.known_as('torch.nn')}.Linear"}
+        except Refused:
+            return False
+        if not isinstance(made, libcst.Call) or text_of(made.func) not in linear:
+            return False
+    return True
 
 
 def _read_statement(statement: libcst.CSTNode) -> _Line | None:

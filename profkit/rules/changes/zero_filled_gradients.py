@@ -8,6 +8,7 @@ import libcst
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Argument, ProgramText, called_name, text_of, without_argument
 from profkit.rules.changes.refusing import Refused
+from profkit.rules.changes.scopes import prepared_at
 
 _READING = (libcst.Assign, libcst.AnnAssign, libcst.List, libcst.Tuple, libcst.ListComp, libcst.GeneratorExp)
 """What may keep a gradient, and look for its next numbers there."""
@@ -19,6 +20,9 @@ def zero_filled_gradients(text: ProgramText, finding: Finding) -> bytes:
     filled = [call for call in text.calls("zero_") if text.covers(call, line)]
     if len(filled) == 1 and not text.calls_at(line, "zero_grad"):
         return _let_go(text, text.statement_at(line), filled[0])
+    if not text.calls_at(line, "zero_grad") and (prepared := prepared_at(text, line, "zero_grad")) is not None:
+        plain = without_argument(prepared, Argument("set_to_none"), "False")
+        return text.replaced(prepared, plain if len(plain.args) > 1 else plain.args[0].value)
     call = text.call_at(line, "zero_grad")
     return text.replaced(call, without_argument(call, Argument("set_to_none"), "False"))
 

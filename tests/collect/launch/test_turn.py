@@ -46,7 +46,9 @@ def test_waits_while_profkit_looks_aside_do_not_count(clock, monkeypatch, tmp_pa
     optimizer = importlib.import_module("torch.optim.optimizer")
     for when in ("pre", "post"):
         monkeypatch.setattr(optimizer, f"register_optimizer_step_{when}_hook", lambda _: None)
-    run = turn.Turn(tmp_path / "result.json", None)
+    for watcher in (turn.Entropy, turn.Loads, turn.Passes):
+        monkeypatch.setattr(watcher, "watch", lambda _: None)
+    run = turn.Turn(tmp_path / "result.json", None, [str(tmp_path)])
     run.begin()
     for _ in range(8):  # it looks after the fourth and the eighth
         clock.pass_by(computing_s=2, waiting_s=3)
@@ -68,6 +70,6 @@ def test_a_wait_between_the_two_clocks_is_in_both_or_in_none(clock, monkeypatch,
         return now_ns
 
     monkeypatch.setattr(turn.time, "perf_counter_ns", read_late)
-    run = turn.Turn(tmp_path / "result.json", None)
+    run = turn.Turn(tmp_path / "result.json", None, [str(tmp_path)])
     run._crowded_aside_ns = clock.crowded_ns
     assert run._clocks() == (37 * SECOND, 30 * SECOND)

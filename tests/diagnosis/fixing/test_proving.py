@@ -29,7 +29,7 @@ from profkit.diagnosis.fixing.proving import (
 )
 from profkit.diagnosis.fixing.trees import Tree
 from profkit.diagnosis.fixing.turns import Program, Run, Seen, Stage, TooLong
-from profkit.findings.values import Diagnosis, Finding, Kind, Location, RunSummary, Severity, Timing
+from profkit.findings.values import Diagnosis, Finding, Kind, Location, RunSummary, Saving, Severity, Timing
 
 BEFORE, AFTER = b"losses.append(loss)\n", b"losses.append(loss.detach())\n"
 
@@ -76,6 +76,7 @@ def prove(
             0.9,
             one.fix,
             one.location and Location(str(tmp_path / one.location.file), one.location.line, "main"),
+            saving=one.saving,
         )
         for one in findings or (finding(),)
     ]
@@ -377,6 +378,26 @@ def test_what_is_too_small_to_matter_is_tried_only_if_it_was_asked_for(tmp_path)
     assert prove(tmp_path, run(2.0), run(1.0), tiny).trials[0].verdict == HELD
 
 
+@pytest.mark.parametrize(
+    ("severity", "saving", "verdict"),
+    [
+        (Severity.LOW, Saving(10, 0.02, 0.01, 0.09), REFUSED),
+        (Severity.LOW, Saving(10, 0.02, 0.01, 0.09, bytes=1 << 20), HELD),
+        (Severity.LOW, Saving(0, 0.0, 0.0, 0.0), HELD),
+        (Severity.LOW, None, HELD),
+        (Severity.MEDIUM, Saving(10, 0.03, 0.01, 0.09), HELD),
+    ],
+)
+def test_time_that_noise_would_hide_is_tried_only_if_it_was_asked_for(tmp_path, severity, saving, verdict):
+    little = replace(finding(), severity=severity, saving=saving)
+    (trial,) = prove(tmp_path, run(2.0), run(1.0), little, small=False).trials
+    assert trial.verdict == verdict
+    if verdict == REFUSED:
+        said = "it saves 2.0 % of the time, which runs do not tell from noise; --select retained-graph tries it"
+        assert trial.reason == said
+    assert prove(tmp_path, run(2.0), run(1.0), little).trials[0].verdict == HELD
+
+
 def test_a_change_that_alters_numbers_is_tried_only_if_it_was_asked_for(tmp_path):
     random = replace(finding("host-created-tensor"), severity=Severity.HIGH)
     text = b"x = torch.rand(8).cuda()\n"
@@ -417,3 +438,10 @@ def test_a_change_that_fails_inside_profkit_does_not_end_the_others(tmp_path, mo
     found = prove(tmp_path, run(2.0), run(1.0), finding("debug-mode-on"), finding())
     assert [trial.verdict for trial in found.trials] == [REFUSED, HELD]
     assert found.trials[0].reason.startswith("the change failed inside profkit (ValueError at ")
+
+
+@pytest.mark.parametrize(("unsafe", "kinds"), [(True, [Kind.FAULT, Kind.OPPORTUNITY]), (False, None)])
+def test_changes_of_numerics_come_last_where_they_are_tried(tmp_path, unsafe, kinds):
+    given = [finding(kind=Kind.OPPORTUNITY), finding()]
+    fixes = prove(tmp_path, run(2.0), run(1.0), *given, unsafe=unsafe)
+    assert [trial.finding.kind for trial in fixes.trials] == (kinds or [one.kind for one in given])

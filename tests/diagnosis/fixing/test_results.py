@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -45,11 +47,14 @@ def test_printed_numbers_may_differ_by_rounding_only(before, after, differs):
 
 
 def test_what_varies_before_the_change_is_left_out_not_compared():
-    before = [run(f"loss 0.5 took {seconds} s") for seconds in ("1.23", "1.31", "1.27")]
-    found = compare_results(before, [run("loss 0.5 took 0.40 s")] * 3)
+    before = [run(f"loss 0.5 address {number} took {number} s") for number in ("1.23", "1.31", "1.27")]
+    found = compare_results(before, [run("loss 0.5 address 9.11 took 0.40 s")] * 3)
     assert found.is_same
     assert found.compared == ("1 number in standard output",)
-    assert found.left_out == ("1 number in standard output that differ from run to run",)
+    assert found.left_out == (
+        "1 number in standard output that differ from run to run",
+        "1 time in standard output",
+    )
 
 
 def test_a_program_that_only_prints_times_is_not_called_the_same():
@@ -89,7 +94,8 @@ def test_random_numbers_without_a_seed_say_nothing():
         return run("mean 0.0", random_states={"torch": state, "random": state}, drawn=("torch",))
 
     assert compare_results([drawing("a"), drawing("b")], [drawing("c")]).unknown.startswith("random numbers of `torch`")
-    assert compare_results([drawing("a"), drawing("a")], [drawing("c")]).is_same
+    assert compare_results([drawing("a"), drawing("a")], [drawing("a")]).is_same
+    assert compare_results([drawing("a"), drawing("a")], [drawing("c")]).unknown.startswith("it draws other random")
 
 
 def test_a_generator_without_a_seed_makes_runs_incomparable():
@@ -125,3 +131,37 @@ def test_a_program_that_ends_past_python_was_not_seen():
     gone = run("loss 0.5", run_ns=0)
     assert compare_results([gone], [run("loss 0.5")]).unknown.startswith("the program ends without Python's own exit")
     assert compare_results([run("a 1")], [gone]).differs == "the changed program ends without Python's own exit"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "differs"),
+    [
+        ("epoch 1 loss 0.5 3s", "epoch 1 loss 0.5 1s", ""),
+        ("epoch 1 took 3.1 loss 0.5", "epoch 1 took 2.2 loss 0.5", ""),
+        ("2026-11-28 10:01:59,123 loss 0.5", "2026-11-29 10:02:00,456 loss 0.5", ""),
+        ("loss 0.5 at 812 samples/s", "loss 0.5 at 1200 samples/s", ""),
+        ("3 steps", "2 steps", "standard output says 2 instead of 3"),
+        ("time step 3", "time step 2", "standard output says 2 instead of 3"),
+        ("5 m/s, 3 samples", "5 m/s, 2 samples", "standard output says 2 instead of 3"),
+    ],
+)
+def test_how_long_something_took_is_no_result(before, after, differs):
+    assert compare_results([run(before)] * 3, [run(after)] * 3).differs == differs
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "differs"),
+    [
+        ("INFO acc 0.91\n", "INFO acc 0.91\n", ""),
+        ("INFO acc 0.91\n", "INFO acc 0.51\n", "standard error says 0.51 instead of 0.91"),
+        ("a.py:3: UserWarning: slow\n  x = f(3)\nINFO acc 0.91\n", "INFO acc 0.91\n", ""),
+        ("a.py:3: UserWarning: slow\n  x = f(3)\nacc 0.91\n", "acc 0.5\n", "standard error says 0.5 instead of 0.91"),
+        (" 50%|##   | 5/10 [00:01<00:01]\nacc 0.91\n", " 55%|##   | 6/10 [00:01<00:01]\nacc 0.91\n", ""),
+        ("INFO acc 0.91\n", "INFO nothing\n", ""),
+    ],
+)  # fmt: skip
+def test_what_is_logged_is_compared_without_warnings_and_progress(before, after, differs):
+    old, new = (dataclasses.replace(run("loss 0.5"), errors=text) for text in (before, after))
+    found = compare_results([old] * 3, [new] * 3)
+    assert found.differs == differs
+    assert bool(found.left_out) == ("nothing" in after)

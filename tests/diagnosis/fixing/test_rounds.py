@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from profkit.diagnosis.fixing.proving import HELD, NO_GAIN, REFUSED, Limits, prove_fixes
+from profkit.diagnosis.fixing.proving import HELD, LINE_ALTERED, NO_GAIN, REFUSED, Limits, prove_fixes
 from profkit.diagnosis.fixing.rounds import MOST_ROUNDS, prove_all
 from profkit.diagnosis.fixing.trees import Tree
 from profkit.diagnosis.fixing.turns import Program, Run, Seen, Stage, TooLong
@@ -96,3 +97,13 @@ def test_a_later_round_that_fails_keeps_what_held(tmp_path):
     fixes = prove_all(stage, diagnose, first, Limits(1000.0), told.append)
     assert [trial.verdict for trial in fixes.held] == [HELD]
     assert told[-1] == "round 2 ended early: a run did not end within 5 s"
+
+
+def test_what_another_change_stood_in_the_way_of_is_tried_in_the_next_round(tmp_path):
+    first = found(tmp_path, 1)
+    other = replace(first.findings[0], rule="unused-autograd-graph")
+    both = replace(first, findings=(*first.findings, other))
+    fixes, recorded = fix_all(tmp_path, both, replace(first, findings=(other,)))
+    assert [trial.verdict for trial in fixes.trials] == [HELD, REFUSED, REFUSED]
+    assert [trial.reason == LINE_ALTERED for trial in fixes.trials] == [False, True, False]
+    assert len(recorded) == 1

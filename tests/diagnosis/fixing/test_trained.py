@@ -35,7 +35,8 @@ def test_a_scale_that_trains_no_more_is_seen_beside_millions():
     assert differs(gone) == (
         "the gradient of parameter 2 of an optimizer has another length in its first step: 0 instead of 0.2"
     )
-    assert differs(trained(2.0)) == "parameter 2 of an optimizer is trained otherwise than before"  # later than that
+    assert differs(trained(2.2)) == "parameter 2 of an optimizer is trained otherwise than before"  # later than that
+    assert differs(trained(2.0)) == "parameter 2 of an optimizer is trained in one version alone"
     assert differs(trained(3.0)) == ""
 
 
@@ -136,3 +137,22 @@ def test_a_run_keeps_what_no_optimizer_trains(tmp_path):
         assert int(arrays["count.Sequential.1.num_batches_tracked."]) == 5
     assert "state.Sequential.1.running_mean.4" in names
     assert "state.Linear.weight.1x4" in names  # the average's, which is no longer the trained one's
+
+
+def late(scale: float, longest: float) -> dict[str, np.ndarray]:
+    """The same, where the single number gets no gradient in the first step, and one of this length at most later."""
+    return {**trained(scale, (3.0, 0.0)), "longest.0": np.array([3.0, longest])}
+
+
+def test_a_parameter_that_is_used_later_is_looked_at_too():
+    assert differs(late(2.2, 0.2), late(3.0, 0.2)) == "parameter 2 of an optimizer is trained otherwise than before"
+    assert differs(late(3.01, 0.2), late(3.0, 0.2)) == ""
+    assert differs(late(2.2, 1e-7), late(3.0, 1e-7)) == ""  # rounding
+
+
+def test_decay_or_momentum_that_moves_a_parameter_in_one_version_alone_is_seen():
+    said = "parameter 2 of an optimizer is trained in one version alone"
+    assert differs(late(2.0, 0.0), late(3.0, 0.0)) == said
+    assert differs(late(3.0, 0.0), late(2.0, 0.0)) == said
+    assert differs(late(2.0, 0.0), late(2.0, 0.0)) == ""
+    assert differs(late(2.0, 0.0), late(2.01, 1e-7)) == ""  # rounding

@@ -34,3 +34,22 @@ def test_a_crowded_machine_is_named(tmp_path, monkeypatch, load, one_thread, sai
     with pytest.raises(TooLong) as raised:
         Stage(Tree(program, program), Program("train.py"), stages, one_thread).run({}, NO_TIME_S)
     assert str(raised.value) == f"a run did not end within 0 s{said}"
+
+
+VOCABULARY = "import torch\nwords = set('the quick brown fox jumps over a lazy dog'.split())\nprint(*words)\n"
+
+
+@pytest.mark.parametrize(("given", "orders"), [(None, 1), ("0", 1), ("random", 3)])
+def test_sets_of_strings_have_one_order_in_all_runs_unless_the_user_says_otherwise(
+    tmp_path, monkeypatch, given, orders
+):
+    if given is None:
+        monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    else:
+        monkeypatch.setenv("PYTHONHASHSEED", given)
+    program, stages = (tmp_path / "program").resolve(), (tmp_path / "stage").resolve()
+    program.mkdir()
+    stages.mkdir()
+    (program / "train.py").write_text(VOCABULARY)
+    stage = Stage(Tree(program, program), Program("train.py"), stages)
+    assert len({stage.run({}, 60.0).output for _ in range(3)}) == orders

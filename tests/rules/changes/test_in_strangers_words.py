@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from profkit.rules.changes import Refused
+from profkit.rules.changes import AltersNumbers, Refused
 from tests.rules.changes.test_deferring import printed
 from tests.rules.changes.test_restructured import changed
 
@@ -202,3 +202,208 @@ def test_a_mask_that_is_made_between_the_lines_of_attention_stays_there(lowest):
 def test_a_line_between_that_may_change_what_the_formula_reads_is_refused(first, between):
     with pytest.raises(Refused):
         changed("unfused-attention", attention(between, first=first))
+
+
+PREPARED = """
+    import functools
+    import torch
+    w = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    {reset}
+    for _ in range(3):
+        reset()  # here
+        (w * w).sum().backward()
+        optimizer.step()
+    print(w.tolist())
+"""
+
+
+def prepared(reset: str) -> str:
+    return dedent(PREPARED.format(reset=reset)).lstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ("optimizer.zero_grad, set_to_none=False", "reset = optimizer.zero_grad\n"),
+        ("torch.optim.Optimizer.zero_grad, optimizer, set_to_none=False",
+         "reset = functools.partial(torch.optim.Optimizer.zero_grad, optimizer)\n"),
+    ],
+)  # fmt: skip
+def test_what_a_partial_was_given_goes_where_it_was_given(given, left):
+    text = prepared(f"reset = functools.partial({given})")
+    after = changed("zero-filled-gradients", text)
+    assert left in after
+    assert ("import functools" in after) == ("functools" in left)
+    assert printed(after) == printed(text)
+
+
+@pytest.mark.parametrize(
+    ("reset", "reason"),
+    [
+        ("reset = functools.partial(optimizer.zero_grad, set_to_none=w.is_leaf)", "does not say `set_to_none=False`"),
+        ("reset = functools.partial(optimizer.zero_grad)", "does not say `set_to_none=False`"),
+        ("reset = functools.partial(print, set_to_none=False)", "no calls of `zero_grad`"),
+        ("reset = functools.partial(optimizer.zero_grad, set_to_none=False)\n    reset = reset", "no calls of"),
+        ("def reset(): optimizer.zero_grad(set_to_none=False)", "no calls of `zero_grad`"),
+    ],
+)
+def test_a_variable_that_is_no_such_partial_is_refused(reset, reason):
+    with pytest.raises(Refused, match=reason):
+        changed("zero-filled-gradients", prepared(reset))
+
+
+STEPPED = """
+    import torch
+    class World:
+        def __init__(self):
+            self.state = torch.zeros(2)
+        def step(self, by):
+            {moved}
+            return {given}
+    world, seen = World(), torch.empty(0, 2)
+    for by in range(4):
+        {taken}
+        seen = torch.cat([seen, state[None]])  # here
+    print(seen.tolist())
+"""
+MOVED, NEW = "self.state += by", "self.state = self.state + by"
+
+
+@pytest.mark.parametrize(
+    ("moved", "given", "taken", "appended"),
+    [
+        (MOVED, "self.state", "state = world.step(by)", "state[None].clone()"),
+        (MOVED, "self.state, by", "state, reward = world.step(by)", "state[None].clone()"),
+        (MOVED, "self.state[:2].view(2)", "state = world.step(by)", "state[None].clone()"),
+        (NEW, "self.state * 1", "state = world.step(by)", "state[None]"),
+        ("new = torch.zeros(2) + by", "new", "state = world.step(by)", "state[None]"),
+    ],
+)
+def test_a_state_that_somebody_writes_over_is_copied(moved, given, taken, appended):
+    text = dedent(STEPPED.format(moved=moved, given=given, taken=taken)).lstrip("\n")
+    after = changed("growing-concatenation", text)
+    assert f"seen_parts.append({appended})" in after
+    assert printed(after) == printed(text)
+
+
+HEAD = """
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+    {constants}
+    class Twice(nn.Linear):
+        def forward(self, x):
+            x.mul_(2)
+            return super().forward(x)
+    class Head(nn.Module):
+        def __init__(self{taken}):
+            super().__init__()
+            self.query, self.key = nn.Linear(4, 4), nn.Linear(4, 4)
+            self.value = {value}
+            self.dropout = nn.Dropout({share})
+        def forward(self, x):
+            q, k = self.query(x), self.key(x)
+            w = q @ k.transpose(-2, -1)  # here
+            w = F.softmax(w, dim=-1)
+            w = self.dropout(w)
+            v = self.value({given})
+            return w @ v
+    torch.manual_seed(0)
+    print(Head()(torch.rand(2, 5, 4)).tolist())
+"""
+
+
+def head(
+    share: str = "0.0", value: str = "nn.Linear(4, 4)", given: str = "x", constants: str = "pass", taken: str = ""
+) -> str:
+    text = HEAD.format(share=share, value=value, given=given, constants=constants, taken=taken)
+    return dedent(text).lstrip("\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        head(),
+        head("p=0"),
+        head("share", constants="share = 0.0"),
+        head(given="x.reshape(2, 5, 4).view(2, 5, 4)"),
+    ],
+)
+def test_values_that_are_computed_right_before_they_are_weighted_stay_there(text):
+    after = changed("unfused-attention", text)
+    assert "v = self.value(" in after
+    assert "F.scaled_dot_product_attention" in after
+    assert "softmax" not in after
+
+
+@pytest.mark.parametrize(
+    ("share", "constants", "taken"),
+    [
+        ("0.1", "pass", ""),
+        ("share", "share = 0.1", ""),
+        ("share", "share = 0.0\n    share = 0.2", ""),
+        ("share", "share = 0.0\n    share += 0.2", ""),
+        ("share", "share = 0.0", ", share=0.3"),
+        ("share", "import sys\n    share = float(len(sys.argv) > 9)", ""),
+    ],
+)
+def test_a_dropout_that_may_drop_something_alters_numbers(share, constants, taken):
+    with pytest.raises(AltersNumbers, match="drops out other weights"):
+        changed("unfused-attention", head(share, constants=constants, taken=taken))
+
+
+@pytest.mark.parametrize("value", ["Twice(4, 4)", "make(4)"])
+def test_a_layer_that_may_change_what_attention_reads_is_refused(value):
+    with pytest.raises(Refused, match="is not a step of plain attention"):
+        changed("unfused-attention", head(value=value))
+
+
+ANNOTATED = """
+    from __future__ import annotations
+    import torch
+    from torch import Tensor, nn
+    class Encoder(nn.Module):
+        size: int = 3
+        def __init__(self, hidden: int) -> None:
+            super().__init__()
+            self.hidden: int = hidden
+            self.cell: nn.GRUCell = nn.GRUCell(2, hidden)
+        def forward(self, notes: Tensor) -> Tensor:
+            state: Tensor = notes.new_zeros(notes.shape[0], self.hidden)
+            {more}
+            for note in notes.unbind(1):
+                state = self.cell(note, state)  # here
+            return state
+    torch.manual_seed(0)
+    result: Tensor = Encoder(4)(torch.rand(2, 5, 2))
+    print(result.tolist())
+"""
+
+
+def annotated(more: str = "total: float = 0.0  # of all") -> str:
+    return dedent(ANNOTATED.format(more=more)).lstrip("\n")
+
+
+def test_annotated_variables_are_read_and_keep_their_annotations():
+    text = annotated()
+    after = changed("unrolled-recurrence", text)
+    assert printed(after) == printed(text)
+    gone = [line for line in text.splitlines() if line not in after.splitlines()]
+    assert [line.strip() for line in gone] == [
+        "self.cell: nn.GRUCell = nn.GRUCell(2, hidden)",
+        "for note in notes.unbind(1):",
+        "state = self.cell(note, state)  # here",
+    ]
+    assert "        self.cell: nn.GRUCell = nn.GRU(2, hidden, batch_first=True)\n" in after
+
+
+def test_an_annotated_state_that_is_no_tensor_is_refused():
+    with pytest.raises(Refused):
+        changed("unrolled-recurrence", annotated("state: Tensor | None = None"))
+
+
+def test_with_windows_line_ends_and_tabs_annotations_stay_too():
+    text = annotated().replace("    ", "\t").replace("\n", "\r\n")
+    after = changed("unrolled-recurrence", text)
+    assert after == changed("unrolled-recurrence", annotated()).replace("    ", "\t").replace("\n", "\r\n")

@@ -51,3 +51,22 @@ def test_of_a_change_that_alters_numbers_too():
     line = "weights = self.dropout(weights)\n            "
     before = ATTENTION.format("", line).replace("import math, torch", "import math\n    import torch")
     assert "import math" not in altered("unfused-attention", before)
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("from gc import collect", ""),
+        ("from gc import collect, freeze", "from gc import freeze\n"),
+        ("from gc import freeze, collect", "from gc import freeze\n"),
+        ("from gc import (\n    freeze,\n    collect,\n)", "from gc import (\n    freeze,\n)\n"),
+        ("from gc import *", "from gc import *\n"),
+        ("from .gc import collect", "from .gc import collect\n"),
+        ("from garbage import collect", "from garbage import collect\n"),
+        ("from gc import collect as collect", "from gc import collect as collect\n"),
+    ],
+)
+def test_a_name_that_was_imported_alone_goes_too(line, kept):
+    before = COLLECTS.replace("import gc", line, 1).replace("gc.collect()", "collect()")
+    after = changed("garbage-collection-in-step", before)
+    assert after == f"{kept}import torch\nfor x in d:\n    f(x)\n"
