@@ -33,8 +33,9 @@ Use instead
 How the saving is estimated
 What the operators compute and move stays. Dispatch, Python between the operators, and the reading of weights by
 products of few rows are paid for as many calls as are left, likewise in the backward pass. Operators whose tensors
-would leave the cache gain nothing; those that only move data take between the time of memory and all of their own, and
-the range tells both. On a device kernels that do not fill it take no longer for more rows until they would.
+would leave the cache gain nothing; those that only move data take between the time of memory and all of their own.
+Results beyond a megabyte may cost fresh pages. The range tells both ends. On a device kernels that do not fill it take
+no longer for more rows until they would.
 """
 
 from __future__ import annotations
@@ -70,12 +71,14 @@ from profkit.rules.base import (
     rule,
 )
 from profkit.savings import Edit, combine
-from profkit.savings.one_call import CACHE_BYTES, fills_zeros, join_calls
+from profkit.savings.one_call import REUSED_BYTES, fills_zeros, join_calls
 from profkit.savings.replay import replay
 from profkit.trace import Rows, among
 
 _TOGETHER = 16
 """Samples in one call where each step has one: with more hardly anything of the price of calls is left to save."""
+_UNSURE = 0.9
+"""With an uncertainty of so much of the saving there may be next to none."""
 _NORMALISING = frozenset(("batch_norm", "cudnn_batch_norm", "instance_norm", "native_batch_norm"))
 _TRAINING = 5
 """The argument of ``aten::batch_norm`` that says whether the batch's own statistics are used."""
@@ -156,6 +159,7 @@ def _suspect(facts: Facts, known: list[tuple[list[Unbatched], Rows]], beside: li
     changes = any(_normalises(facts, one.calls.operators[0]) for one in every)
     passes = any(one.own_passes for one in every)
     edit = _join(facts, known, beside)
+    is_unsure = changes or passes or edit.uncertainty > _UNSURE
     return Suspicion(
         message=_say(facts, known, count, left) + _OWN_PASSES * passes,
         fix=_fix(facts, every, rows, left) + _NORMALISED * changes,
@@ -163,7 +167,7 @@ def _suspect(facts: Facts, known: list[tuple[list[Unbatched], Rows]], beside: li
         edit=edit,
         worth=MEDIUM_FROM,
         kind=Kind.OPPORTUNITY if changes or passes else None,
-        severity=Severity.MEDIUM if (changes or passes) and replay(facts, edit).fraction >= HIGH_FROM else None,
+        severity=Severity.MEDIUM if is_unsure and replay(facts, edit).fraction >= HIGH_FROM else None,
         confidence=0.85 if all(one.by_flow for one in leading) else 0.7,
         count=count,
         places=Places.of(_lines(facts, every)),
@@ -199,7 +203,7 @@ def _fix(facts: Facts, every: list[Unbatched], rows: Rows, left: int) -> str:
         + _OWN_WEIGHTS * any(one.have_weights for one in every)
         + _PARTS * fills_zeros(facts, rows)
         + _RANDOM * bool(operators_of(facts.trace, RANDOM)[rows].any())
-        + (_LARGE.format(format_bytes(at_once)) if at_once > CACHE_BYTES else "")
+        + (_LARGE.format(format_bytes(at_once)) if at_once > REUSED_BYTES else "")
     )
 
 
@@ -251,8 +255,8 @@ _PARTS = (
 )
 _RANDOM = " Random numbers drawn for all at once are other numbers."
 _LARGE = (
-    " The largest result of all at once takes {}, more than a core's cache. The lower end of the price counts that. "
-    "Several rounds at a time keep it small."
+    " The largest result of all at once takes {}. It may leave the cache, and get fresh memory each time: the lower end "
+    "of the price counts that. Several rounds at a time keep it small."
 )
 _JOINED = (
     "Put the inputs into one tensor (`torch.stack`, `torch.cat`) and call it once. Add up the losses and call "

@@ -27,6 +27,8 @@ _OF_MODELS = frozenset(
 """Loops over these belong to an optimizer, to clipping or to averaging weights. Stacking what a model holds would copy
 it; `torch._foreach_…` is the cure there."""
 _GRADIENTS = frozenset(("data", "grad"))
+_ADDED_TO = "(gradients)"
+"""Stands for what a backward pass adds to."""
 _ACCUMULATING = frozenset(("add", "max", "maximum", "min", "minimum", "mul", "sub"))
 
 _LOOPS = 256
@@ -216,8 +218,10 @@ def _effect_of(statement: ast.stmt | None, mine: _Round) -> _Effect | None:
     if value is None or not _is_pure(value, mine):
         return None
     is_call, names = isinstance(statement, ast.Expr), renewed_names(statement)
-    keeps = is_call and (mine.may_write or mine.may_differentiate)
-    return _Effect(names, reads=reads(value), writes=keeps) if names or is_call else None
+    if not names and not is_call:
+        return None
+    gradients = frozenset((_ADDED_TO,)) if is_call and mine.may_differentiate else frozenset[str]()
+    return _Effect(names, gradients, reads(value), is_call and mine.may_write)
 
 
 def _effect_of_entering(statement: ast.With, mine: _Round) -> _Effect | None:
