@@ -15,9 +15,9 @@ them. Calls with a backward pass between each two of them accumulate gradients t
 take little, nothing cuts a batch into parts, and the source shows that the rounds are independent, they are reported as
 an opportunity.
 
-Without training and without a DataLoader each step may be a call of the model. If that is on one sample, and the
-source of the loop's lines shows that no round needs another's result, it is an opportunity: the price is that of
-sixteen calls that become one.
+Without training each step may be a call of the model. If that is on one sample, and the source of the loop's lines
+shows that no round needs another's result, it is an opportunity: the price is that of sixteen calls that become one.
+Where a DataLoader gives single samples, they have to be of one size.
 
 Why is this bad?
 Each call pays Python and the dispatcher for every operator, and so does its backward pass. A product of few rows mostly
@@ -48,7 +48,7 @@ from profkit.derive.families import operators_of
 from profkit.patterns import Places, call_site, in_most_steps, program_operators
 from profkit.patterns.calls import run_in_training
 from profkit.patterns.flow.equal_calls import EqualCalls, loops_of
-from profkit.patterns.flow.loops_apart import is_a_loop_of_its_own
+from profkit.patterns.flow.loops_apart import comes_from_a_loader, is_a_loop_of_its_own
 from profkit.patterns.flow.sample_steps import sample_loop
 from profkit.patterns.flow.unbatched import Unbatched, binding, find_unbatched, products_of, rows_of_one
 from profkit.patterns.loops.independent_rounds import head_of
@@ -125,7 +125,7 @@ def _one_sample_a_step(facts: Facts) -> Suspicions:
         yield Suspicion(
             message="Each step calls the model on one sample. The lines of the loop show that no round needs another's "
             f"result, so {_TOGETHER} samples could share a call.",
-            fix=_SEVERAL_AT_A_TIME,
+            fix=_LARGER_BATCHES if loop.has_loader else _SEVERAL_AT_A_TIME,
             rows=loop.rows,
             edit=join_calls(facts, loop.rows, 1 / _TOGETHER),
             worth=MEDIUM_FROM,
@@ -208,7 +208,10 @@ def _fix(facts: Facts, every: list[Unbatched], rows: Rows, left: int) -> str:
 
 
 def _how(facts: Facts, every: list[Unbatched], left: int) -> str:
-    """What to write instead: of rounds with a backward pass of their own, of gradients for each call, or of calls."""
+    """What to write instead of a loader's single samples, rounds with a backward pass of their own, gradients for each
+    call, rounds without products, or calls."""
+    if any(comes_from_a_loader(facts, one.calls) for one in every):
+        return _LARGER_BATCHES
     if any(one.own_passes for one in every):
         return _JOINED + _INNER * any(_differentiates_inside(facts, one.calls) for one in every)
     if all(_differentiates_each(facts, one.calls) for one in every):
@@ -250,13 +253,13 @@ _ROUNDS = (
     "exists."
 )
 _PARTS = (
-    " Part of the price is paid in the backward pass: each part that is taken of a tensor, such as `x[:, i]`, fills a "
-    "whole tensor with zeros there. `unbind`, `split` or `chunk` before the loop avoid that by themselves."
+    " Part of the price is paid in the backward pass: for each part that is taken of a tensor, such as `x[:, i]`, it "
+    "fills a whole tensor with zeros. `unbind`, `split` or `chunk` before the loop avoid that by themselves."
 )
 _RANDOM = " Random numbers drawn for all at once are other numbers."
 _LARGE = (
-    " The largest result of all at once takes {}. It may leave the cache, and get fresh memory each time: the lower end "
-    "of the price counts that. Several rounds at a time keep it small."
+    " The largest result of all at once takes {}. It may leave the cache, and get fresh memory each time: the lower "
+    "end of the price counts that. Several rounds at a time keep it small."
 )
 _JOINED = (
     "Put the inputs into one tensor (`torch.stack`, `torch.cat`) and call it once. Add up the losses and call "
@@ -270,6 +273,11 @@ _ONCE = (
     "Put the inputs into one tensor (`torch.stack`, `torch.cat`, or the tensor that the loop takes apart) and call it "
     "once. What reduces over the rows of one call, such as a mean or a loss, needs them in a dimension of their own. "
     "`torch.vmap` adds one. If memory is short, take several at a time."
+)
+_LARGER_BATCHES = (
+    "Give the DataLoader a larger `batch_size`: without training it changes no result. What the loop does with a "
+    "result then takes a dimension for the samples: `(out.argmax(1) == label).sum()`, losses with `reduction='sum'`. "
+    "It must not read single numbers by `item()` of each sample."
 )
 _SEVERAL_AT_A_TIME = (
     "Go through the samples several at a time, and call the model once for all of them. Pad those of unequal length to "

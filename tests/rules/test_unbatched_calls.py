@@ -423,6 +423,12 @@ def test_the_batches_of_a_loader_are_silent(name: str):
     assert find(rounds(asked=True, names=(name,))) == []
 
 
+def test_batches_of_one_sample_are_not():
+    (found,) = find(rounds(asked=True, names=("aten::linear",), numbers=1))
+    assert found.message == "8 equal calls a step, each on 1 row, could be one: none needs another's result."
+    assert found.fix.startswith("Give the DataLoader a larger `batch_size`")
+
+
 TASK = CallSite("meta.py", 7, "Meta.step", "loss = self.loss_of(task)")
 PASS = CallSite("meta.py", 8, "Meta.step", "loss.backward()")
 NODE = "autograd::engine::evaluate_function: AddmmBackward0"

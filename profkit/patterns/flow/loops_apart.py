@@ -59,10 +59,12 @@ def is_a_loop_of_its_own(facts: Facts, calls: EqualCalls, computing: Bools) -> b
 
 def could_share_a_pass(facts: Facts, calls: EqualCalls) -> bool:
     """Whether the rounds of one loop, each with a backward pass of its own, need not be apart: its source shows that no
-    round needs another's result, it does not cut a batch into parts, nothing updates weights in between, and together
-    the rounds would take little memory. Otherwise they accumulate gradients to save it."""
+    round needs another's result; they are neither a loader's batches nor parts of one; nothing updates weights in
+    between; and together the rounds would take little memory. Otherwise they accumulate gradients to save it."""
     bytes_ = facts.allocated_bytes[calls.operators].sum()
     if not facts.memory.present or not calls.is_one_loop(facts) or not 0 < bytes_ <= _FEW_BYTES:
+        return False
+    if comes_from_a_loader(facts, calls):
         return False
     start, run = facts.trace.events.start_ns, calls.marks
     passes = np.searchsorted(np.sort(start[facts.lines.backward]), start[run])

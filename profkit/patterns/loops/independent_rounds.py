@@ -218,10 +218,8 @@ def _effect_of(statement: ast.stmt | None, mine: _Round) -> _Effect | None:
     if value is None or not _is_pure(value, mine):
         return None
     is_call, names = isinstance(statement, ast.Expr), renewed_names(statement)
-    if not names and not is_call:
-        return None
     gradients = frozenset((_ADDED_TO,)) if is_call and mine.may_differentiate else frozenset[str]()
-    return _Effect(names, gradients, reads(value), is_call and mine.may_write)
+    return _Effect(names, gradients, reads(value), is_call and mine.may_write) if names or is_call else None
 
 
 def _effect_of_entering(statement: ast.With, mine: _Round) -> _Effect | None:
