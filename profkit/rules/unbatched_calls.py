@@ -9,7 +9,7 @@ recorded, from the source of the loop's lines. Sums, extremes and lists of resul
 such as the nodes of a tree or many sequences, count by their longest chain: all of one level could be one call.
 
 Not reported: a recurrence, whose calls each need the one before; calls with weights of their own (`looped-modules`); a
-DataLoader's batches; rounds on a few numbers, which have rules of their own; rounds whose results would together be
+DataLoader's batches; what `tensor-element-loop` or `tensor-list-loop` reports; rounds whose results would together be
 large; and a loop that goes on by numbers which Python reads from a result, unless its source shows that no round needs
 them. Calls with a backward pass between each two of them accumulate gradients to save memory. If all of them together
 take little, nothing cuts a batch into parts, and the source shows that the rounds are independent, they are reported as
@@ -70,6 +70,8 @@ from profkit.rules.base import (
     format_count,
     rule,
 )
+from profkit.rules.tensor_element_loop import tensor_element_loop
+from profkit.rules.tensor_list_loop import tensor_list_loop
 from profkit.savings import Edit, combine
 from profkit.savings.one_call import REUSED_BYTES, fills_zeros, join_calls
 from profkit.savings.replay import replay
@@ -111,9 +113,11 @@ def unbatched_calls(facts: Facts) -> Suspicions:
             site = call_site(facts, groups[0][0].calls.site)
             others = beside.pop((site.file, site.function), []) if site is not None else []
             yield _suspect(facts, known, [one for group in others for one in group])
-    for group in (group for groups in beside.values() for group in groups):
+    rounds = [group for groups in beside.values() for group in groups if _are_rounds(facts, group)]
+    told = _told_elsewhere(facts) if rounds else np.zeros(0, dtype=np.int64)
+    for group in rounds:
         known = _known(facts, [group])
-        if known and any(is_a_loop_of_its_own(facts, one.calls, binding(facts, one.calls)) for one in group):
+        if known and not among(known[0][1], told).any():
             yield _suspect(facts, known, [])
     yield from _one_sample_a_step(facts)
 
@@ -135,6 +139,16 @@ def _one_sample_a_step(facts: Facts) -> Suspicions:
             places=Places.of_sites((loop.call, loop.head)),
             evidence={"samples_per_call": 1, "samples_together": _TOGETHER},
         )
+
+
+def _are_rounds(facts: Facts, group: list[Unbatched]) -> bool:
+    return any(is_a_loop_of_its_own(facts, one.calls, binding(facts, one.calls)) for one in group)
+
+
+def _told_elsewhere(facts: Facts) -> Rows:
+    """The operators of the loops on few numbers that have rules of their own, whose advice fits them better."""
+    found = [one.rows for other in (tensor_element_loop, tensor_list_loop) for one in other.check(facts)]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *found])
 
 
 def _known(facts: Facts, groups: list[list[Unbatched]]) -> list[tuple[list[Unbatched], Rows]]:

@@ -111,8 +111,9 @@ def _join(facts: Facts, rows: Rows, of: Rows, kept: float) -> tuple[Int64s, Int6
     first, last = runs_of(facts, rows, of)
     start, end = facts.trace.events.start_ns[rows[first]], facts.tree.end_ns[rows[last]]
     length, spent, gaps = length_ns(facts, start, end), spent_ns(facts, rows), _long_gaps_ns(facts, rows, first)
-    least, most = (work[rows] for work in _work_ns(facts, kept))
-    stays = [np.add.reduceat(one + gaps, first) for one in (np.minimum(least, spent), most)]
+    least, most = (np.minimum(work[rows], spent) for work in _work_ns(facts, kept))
+    most += _fresh_pages_ns(facts, kept)[rows]
+    stays = [np.add.reduceat(one + gaps, first) for one in (least, most)]
     sure = np.add.reduceat(np.where(_is_paid_once(facts)[rows], spent, 0), first)
     return start, end, *(np.maximum(length - one, sure) * (1 - kept) for one in stays)
 
@@ -151,16 +152,18 @@ def _work_ns(facts: Facts, kept: float) -> tuple[Int64s, Int64s]:
         moving_ns = moved[is_large] / memory_bytes_per_ns(facts)
         most[large] = own
         least[large] = np.where(moves[is_large], np.maximum(least[large], np.minimum(moving_ns, own)), own)
-        most += _fresh_pages_ns(facts, kept)
     return facts.tree.total_under(least), facts.tree.total_under(most)
 
 
 def _fresh_pages_ns(facts: Facts, kept: float) -> Int64s:
-    """Per allocation the time in which the system may have to give pages for the result of all calls at once."""
+    """Per event the time in which the system may have to give pages for what it and those below it allocate, if that is
+    for all calls at once."""
     events = facts.trace.events
+    if facts.device.present:
+        return np.zeros(len(events), dtype=np.int64)
     allocates = (events.category == Category.MEMORY) & facts.measured & ~_is_paid_once(facts)
     large = allocates & (events.size_bytes > REUSED_BYTES * kept)
-    return np.where(large, events.size_bytes * _FRESH_NS, 0).astype(np.int64)
+    return facts.tree.total_under(np.where(large, events.size_bytes * _FRESH_NS, 0).astype(np.int64))
 
 
 @derived_once

@@ -1,5 +1,5 @@
-"""What kind of loop equal calls are in: one over a loader's batches, one over parts of a batch, one that other rules
-judge, or rounds that each have a backward pass and could share one."""
+"""What kind of loop equal calls are in: one over a loader's batches, one over parts of a batch, one that goes
+through a model, or rounds that each have a backward pass and could share one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import numpy as np
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of
 from profkit.patterns.flow.equal_calls import EqualCalls, loops_of
-from profkit.patterns.loops.accesses import TINY_ELEMENTS
 from profkit.patterns.loops.independent_rounds import goes_through_a_model, head_of, rounds_are_independent
 from profkit.patterns.loops.located import body_and_called, lines_between, located_marks
 from profkit.patterns.loops.loop_source import calls_independent_modules
 from profkit.patterns.places.events import call_site
-from profkit.patterns.row_loops import LONG_LIST, RANDOM
+from profkit.patterns.row_loops import RANDOM
 from profkit.run.directory import CallSite
 from profkit.source.statements import names_in
 from profkit.source.syntax import name_called, parse_line
@@ -38,14 +37,11 @@ def comes_from_a_loader(facts: Facts, calls: EqualCalls) -> bool:
 
 
 def is_a_loop_of_its_own(facts: Facts, calls: EqualCalls, computing: Bools) -> bool:
-    """Whether calls that multiply no matrices are rounds that no other rule judges: they compute on more than a few
-    numbers, or are few; they do not go through a model's parameters or modules; and they differ in what they take. If
-    the results of all of them were large, they are better apart."""
+    """Whether calls that multiply no matrices are rounds of one body: they compute, do not go through a model's
+    parameters or modules, and differ in what they take. If the results of all of them were large, they are better
+    apart."""
     rows = calls.operators[0]
-    if facts.allocated_bytes[calls.operators].sum(axis=0).max() > _FEW_BYTES:
-        return False
-    tiny = (facts.operators.elements[rows[computing]] <= TINY_ELEMENTS).all()
-    if not computing.any() or (tiny and len(calls.marks) >= LONG_LIST):
+    if not computing.any() or facts.allocated_bytes[calls.operators].sum(axis=0).max() > _FEW_BYTES:
         return False
     site, is_random = call_site(facts, calls.site), operators_of(facts.trace, RANDOM)[rows].any()
     for run in loops_of(facts, calls):
