@@ -15,6 +15,7 @@ does not fill the device, and takes as long for more rows until it would reach t
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import ELEMENTWISE, operators_of
@@ -66,13 +67,10 @@ def join_calls(facts: Facts, rows: Rows, kept: float) -> Edit:
     else:
         parts = [(rows, called), (nodes, every)]
     joined = [_join(facts, mine, of, kept) for mine, of in parts if mine.size]
-    most, least = (sum(int(one[end].sum()) for one in joined) for end in (2, 3))
+    most, least = (sum(float(one.saved[end].sum()) for one in joined) for end in (0, 1))
     apart = (most - least) / max(most + least, 1)
     uncertainty = apart + _UNCERTAINTY * (1 - apart)
-    edits = [
-        shrink_spans(start, end, length_ns(facts, start, end) - (most_ns + least_ns).astype(np.int64) // 2, uncertainty)
-        for start, end, most_ns, least_ns in joined
-    ]
+    edits = [shrink_spans(one.start_ns, one.end_ns, one.kept_ns(facts), uncertainty) for one in joined]
     edits.append(_fill(facts, np.concatenate([rows, nodes]), kept))
     return combine(edits)
 
@@ -105,9 +103,20 @@ def fills_zeros(facts: Facts, rows: Rows) -> bool:
     return bool(filling[nodes].sum() > facts.steps.measured_count)
 
 
-def _join(facts: Facts, rows: Rows, of: Rows, kept: float) -> tuple[Int64s, Int64s, Float64s, Float64s]:
-    """Each run of these operators with none of the others ``of`` between them: when it begins and ends, and how much
-    time it saves at most and at least."""
+class _Runs(Struct, frozen=True):
+    """Runs of operators: when each begins and ends, and how much time it saves at most and at least."""
+
+    start_ns: Int64s
+    end_ns: Int64s
+    saved: tuple[Float64s, Float64s]
+
+    def kept_ns(self, facts: Facts) -> Int64s:
+        most, least = self.saved
+        return (length_ns(facts, self.start_ns, self.end_ns) - (most + least) / 2).astype(np.int64)
+
+
+def _join(facts: Facts, rows: Rows, of: Rows, kept: float) -> _Runs:
+    """Each run of these operators with none of the others ``of`` between them."""
     first, last = runs_of(facts, rows, of)
     start, end = facts.trace.events.start_ns[rows[first]], facts.tree.end_ns[rows[last]]
     length, spent, gaps = length_ns(facts, start, end), spent_ns(facts, rows), _long_gaps_ns(facts, rows, first)
@@ -115,7 +124,8 @@ def _join(facts: Facts, rows: Rows, of: Rows, kept: float) -> tuple[Int64s, Int6
     most += _fresh_pages_ns(facts, kept)[rows]
     stays = [np.add.reduceat(one + gaps, first) for one in (least, most)]
     sure = np.add.reduceat(np.where(_is_paid_once(facts)[rows], spent, 0), first)
-    return start, end, *(np.maximum(length - one, sure) * (1 - kept) for one in stays)
+    at_most, at_least = (np.maximum(length - one, sure) * (1 - kept) for one in stays)
+    return _Runs(start, end, (at_most, at_least))
 
 
 def _long_gaps_ns(facts: Facts, rows: Rows, first: Int64s) -> Int64s:
