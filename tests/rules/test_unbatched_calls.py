@@ -330,7 +330,10 @@ LOSS = CallSite("losses.py", 12, "Quantiles.forward", "losses.append(self.error(
 OVER_LEVELS = CallSite("losses.py", 11, "Quantiles.forward", "for i, level in enumerate(self.levels):")
 
 
-def rounds(
+ASKED = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def rounds(  # noqa: PLR0913  # each test varies one or two of these
     head: CallSite = OVER_LEVELS,
     line: CallSite = LOSS,
     *,
@@ -339,10 +342,11 @@ def rounds(
     each_bytes: int = 24_000,
     names: tuple[str, ...] = ("aten::mul",),
     takes: Any = None,
-    asked: bool = False,
+    within: tuple[str, ...] = (),
+    nodes: tuple[str, ...] = (),
 ) -> Any:
-    """Steps of 40 µs for each round, whose operators take 6 µs each and make ``each_bytes``. With ``asked`` each round
-    asks a DataLoader first."""
+    """Steps of 40 µs for each round, whose operators take 6 µs each and make ``each_bytes``. What is ``within`` a
+    round are ranges before it. The backward pass runs ``nodes`` for each, the first one of its operator."""
     events: list[Json] = []
     for i in range(3):
         events.append(step(i, 40.0 * count * i, 40.0 * count))
@@ -350,12 +354,16 @@ def rounds(
             start = 40.0 * count * i + 10 + 20 * turn
             if i == 0:
                 events += [mark(0, start - 1.4, 0.2), mark(1, start - 1, 8 + 6 * len(names))]
-                events += [annotation("enumerate(DataLoader)#_Iter.__next__", start - 1.8, 0.2)] * asked
+                events += [annotation(name, start - 1.8, 0.2) for name in within]
             for k, name in enumerate(names):
                 if i == 0:
                     events.append(annotation(f"{CALL_MARK}{turn * len(names) + k}", start - 0.5 + 6 * k, 5.9))
-                events.append(op(name, start + 6 * k, 5, dims=[[numbers, 1], [1, 1]], types=["float"] * 2))
+                shapes = {"dims": [[numbers, 1], [1, 1]], "types": ["float"] * 2}
+                events.append(op(name, start + 6 * k, 5, sequence=count * i + turn, **shapes))
                 events.append(memory(start + 6 * k + 1, each_bytes, 64 * (1 + turn)))
+            for k, node in enumerate(nodes):
+                at, number = 40.0 * count * (i + 1) - 10 * (turn + 1) + 4 * k, count * i + turn if k == 0 else None
+                events.append(op(f"autograd::engine::evaluate_function: {node}", at, 3, sequence=number))
     taken = takes or tuple((-10 - turn, -1) for turn in range(count) for _ in names)
     return facts_of(events, callsites=(head, line), run=Run(flow=DataFlow(taken)))
 
@@ -421,13 +429,25 @@ def test_what_is_drawn_anew_in_each_round_is_not_the_same_again():
 
 @pytest.mark.parametrize("name", ["aten::mul", "aten::linear"])
 def test_the_batches_of_a_loader_are_silent(name: str):
-    assert find(rounds(asked=True, names=(name,))) == []
+    assert find(rounds(within=(ASKED,), names=(name,))) == []
 
 
 def test_batches_of_one_sample_are_not():
-    (found,) = find(rounds(asked=True, names=("aten::linear",), numbers=1))
+    (found,) = find(rounds(within=(ASKED,), names=("aten::linear",), numbers=1))
     assert found.message == "8 equal calls a step, each on 1 row, could be one: none needs another's result."
     assert found.fix.startswith("Give the DataLoader a larger `batch_size`")
+
+
+@pytest.mark.parametrize(("node", "is_reported"), [("AccumulateGrad", False), ("SumBackward0", True)])
+def test_rounds_with_a_parameter_each_are_no_rounds_of_one_body(node: str, is_reported: bool):
+    assert bool(find(rounds(nodes=("MulBackward0", node)))) is is_reported
+
+
+@pytest.mark.parametrize(("name", "is_reported"), [("aten::mul_", False), ("aten::copy_", True)])
+def test_rounds_that_write_to_what_they_go_through_are_silent(name: str, is_reported: bool):
+    """`copy_` is how a place in a result is filled, beside what computes it."""
+    names = (name, "aten::exp") if is_reported else (name,)
+    assert bool(find(rounds(names=names))) is is_reported
 
 
 TASK = CallSite("meta.py", 7, "Meta.step", "loss = self.loss_of(task)")

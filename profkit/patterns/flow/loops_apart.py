@@ -8,17 +8,19 @@ import ast
 import numpy as np
 
 from profkit.derive.facts import Facts
-from profkit.derive.families import operators_of
+from profkit.derive.families import operators_of, writes_in_place
 from profkit.patterns.flow.equal_calls import EqualCalls, loops_of
 from profkit.patterns.loops.independent_rounds import goes_through_a_model, head_of, rounds_are_independent
 from profkit.patterns.loops.located import body_and_called, lines_between, located_marks
 from profkit.patterns.loops.loop_source import calls_independent_modules
 from profkit.patterns.places.events import call_site
+from profkit.patterns.program import backward_of
 from profkit.patterns.row_loops import RANDOM
 from profkit.run.directory import CallSite
 from profkit.source.statements import names_in
 from profkit.source.syntax import name_called, parse_line
 from profkit.trace.events import Bools, Rows
+from profkit.trace.statistics import among
 
 _FEW_BYTES = 16 << 20
 """Importing PyTorch takes more than ten times as much, so nobody runs several backward passes to save them. A result
@@ -38,10 +40,14 @@ def comes_from_a_loader(facts: Facts, calls: EqualCalls) -> bool:
 
 def is_a_loop_of_its_own(facts: Facts, calls: EqualCalls, computing: Bools) -> bool:
     """Whether calls that multiply no matrices are rounds of one body: they compute, do not go through a model's
-    parameters or modules, and differ in what they take. If the results of all of them were large, they are better
-    apart."""
+    parameters or modules, write to nothing of their own, and differ in what they take. If the results of all of them
+    were large, they are better apart."""
     rows = calls.operators[0]
     if not computing.any() or facts.allocated_bytes[calls.operators].sum(axis=0).max() > _FEW_BYTES:
+        return False
+    if any(writes_in_place(facts.trace.name_of(row)) for row in rows[computing].tolist()):
+        return False
+    if _have_parameters_each(facts, calls):
         return False
     site, is_random = call_site(facts, calls.site), operators_of(facts.trace, RANDOM)[rows].any()
     for run in loops_of(facts, calls):
@@ -69,6 +75,14 @@ def could_share_a_pass(facts: Facts, calls: EqualCalls) -> bool:
         return False
     body, called = _lines_of(facts, run)
     return not _cuts_a_batch(body) and rounds_are_independent(body, called, may_differentiate=True)
+
+
+def _have_parameters_each(facts: Facts, calls: EqualCalls) -> bool:
+    """Whether the backward pass stores a gradient for most of the calls: each has a parameter of its own."""
+    nodes = np.flatnonzero(facts.tree.outermost(facts.lines.backward))
+    mine = among(nodes, backward_of(facts, calls.operators.ravel()))
+    stores = facts.trace.where_name(lambda name: "AccumulateGrad" in name)[nodes]
+    return bool((mine[:-1] & stores[1:]).sum() * 2 >= len(calls.marks))
 
 
 def _lines_of(facts: Facts, run: Rows) -> tuple[list[CallSite], list[CallSite]]:

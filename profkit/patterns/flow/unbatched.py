@@ -37,8 +37,8 @@ _WITHOUT_WEIGHTS = frozenset(("dot", "vdot"))
 """Products of two vectors, which both are data."""
 _ADDING_UP = frozenset(
     (
-        *("add", "add_", "sub", "sub_", "rsub", "maximum", "minimum", "logaddexp", "cat", "stack"),
-        *("clone", "copy_", "index_put_", "index_add_", "scatter_add_", "zero_", "fill_"),
+        *("add", "sub", "rsub", "maximum", "minimum", "logaddexp", "cat", "stack"),
+        *("clone", "copy", "index_put", "index_add", "scatter_add", "zero", "fill"),
     )
 )
 """What may take results of earlier rounds only to go on with a sum, an extreme or a list of them."""
