@@ -142,7 +142,8 @@ def _one_sample_a_step(facts: Facts) -> Suspicions:
 
 
 def _are_rounds(facts: Facts, group: list[Unbatched]) -> bool:
-    return any(is_a_loop_of_its_own(facts, one.calls, binding(facts, one.calls)) for one in group)
+    computing = [(one.calls, binds) for one in group if (binds := binding(facts, one.calls)).any()]
+    return bool(computing) and all(is_a_loop_of_its_own(facts, *one) for one in computing)
 
 
 def _told_elsewhere(facts: Facts) -> Rows:
@@ -267,8 +268,8 @@ _ROUNDS = (
     "exists."
 )
 _PARTS = (
-    " Part of the price is paid in the backward pass: for each part that is taken of a tensor, such as `x[:, i]`, it "
-    "fills a whole tensor with zeros. `unbind`, `split` or `chunk` before the loop avoid that by themselves."
+    " Part of the price is paid in the backward pass: it fills a whole tensor with zeros for each part that is taken. "
+    "`unbind`, `split` or `chunk` before the loop, in place of `x[:, i]` in it, avoid that by themselves."
 )
 _RANDOM = " Random numbers drawn for all at once are other numbers."
 _LARGE = (

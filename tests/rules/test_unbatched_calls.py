@@ -344,9 +344,11 @@ def rounds(  # noqa: PLR0913  # each test varies one or two of these
     takes: Any = None,
     within: tuple[str, ...] = (),
     nodes: tuple[str, ...] = (),
+    others: int = 0,
 ) -> Any:
     """Steps of 40 µs for each round, whose operators take 6 µs each and make ``each_bytes``. What is ``within`` a
-    round are ranges before it. The backward pass runs ``nodes`` for each, the first one of its operator."""
+    round are ranges before it. The backward pass runs ``nodes`` for each, the first one of its operator. The first
+    rounds, ``others`` of them, have another shape."""
     events: list[Json] = []
     for i in range(3):
         events.append(step(i, 40.0 * count * i, 40.0 * count))
@@ -358,7 +360,7 @@ def rounds(  # noqa: PLR0913  # each test varies one or two of these
             for k, name in enumerate(names):
                 if i == 0:
                     events.append(annotation(f"{CALL_MARK}{turn * len(names) + k}", start - 0.5 + 6 * k, 5.9))
-                shapes = {"dims": [[numbers, 1], [1, 1]], "types": ["float"] * 2}
+                shapes = {"dims": [[numbers, 1 + (turn < others)], [1, 1]], "types": ["float"] * 2}
                 events.append(op(name, start + 6 * k, 5, sequence=count * i + turn, **shapes))
                 events.append(memory(start + 6 * k + 1, each_bytes, 64 * (1 + turn)))
             for k, node in enumerate(nodes):
@@ -448,6 +450,13 @@ def test_rounds_that_write_to_what_they_go_through_are_silent(name: str, is_repo
     """`copy_` is how a place in a result is filled, beside what computes it."""
     names = (name, "aten::exp") if is_reported else (name,)
     assert bool(find(rounds(names=names))) is is_reported
+
+
+@pytest.mark.parametrize(("others", "is_reported"), [(2, True), (3, False)])
+def test_lists_of_tensors_of_several_shapes_are_no_batch(others: int, is_reported: bool):
+    """As the weights and biases of a model. One or two of eight rounds may differ, as the first one of a sum does."""
+    facts = rounds(others=others)
+    assert bool(find(facts)) is is_reported
 
 
 TASK = CallSite("meta.py", 7, "Meta.step", "loss = self.loss_of(task)")

@@ -11,10 +11,10 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of, writes_in_place
 from profkit.patterns.flow.equal_calls import EqualCalls, loops_of
 from profkit.patterns.loops.independent_rounds import goes_through_a_model, head_of, rounds_are_independent
-from profkit.patterns.loops.located import body_and_called, lines_between, located_marks
+from profkit.patterns.loops.located import body_and_called, lines_between, located_marks, marks_around
 from profkit.patterns.loops.loop_source import calls_independent_modules
 from profkit.patterns.places.events import call_site
-from profkit.patterns.program import backward_of
+from profkit.patterns.program import backward_of, located_operators
 from profkit.patterns.row_loops import RANDOM
 from profkit.run.directory import CallSite
 from profkit.source.statements import names_in
@@ -26,6 +26,8 @@ _FEW_BYTES = 16 << 20
 """Importing PyTorch takes more than ten times as much, so nobody runs several backward passes to save them. A result
 that is larger moves through memory with fresh pages: sixteen rounds of a loss on 1.6 MB took 214 ms with their backward
 pass, all at once 248 ms (one thread, AMD EPYC, torch 2.13)."""
+_MOST = 0.75
+"""Of four rounds one may differ: the first."""
 _CUTTING = frozenset(("chunk", "split", "tensor_split", "array_split"))
 """Functions that cut a batch into parts."""
 
@@ -39,11 +41,11 @@ def comes_from_a_loader(facts: Facts, calls: EqualCalls) -> bool:
 
 
 def is_a_loop_of_its_own(facts: Facts, calls: EqualCalls, computing: Bools) -> bool:
-    """Whether calls that multiply no matrices are rounds of one body: they compute, do not go through a model's
-    parameters or modules, write to nothing of their own, and differ in what they take. If the results of all of them
-    were large, they are better apart."""
+    """Whether calls that multiply no matrices are rounds of one body: they do not go through a model's parameters or
+    modules or a list of tensors of several shapes, write to nothing of their own, and differ in what they take. If the
+    results of all of them were large, they are better apart."""
     rows = calls.operators[0]
-    if not computing.any() or facts.allocated_bytes[calls.operators].sum(axis=0).max() > _FEW_BYTES:
+    if facts.allocated_bytes[calls.operators].sum(axis=0).max() > _FEW_BYTES or not _are_most_rounds(facts, calls):
         return False
     if any(writes_in_place(facts.trace.name_of(row)) for row in rows[computing].tolist()):
         return False
@@ -75,6 +77,15 @@ def could_share_a_pass(facts: Facts, calls: EqualCalls) -> bool:
         return False
     body, called = _lines_of(facts, run)
     return not _cuts_a_batch(body) and rounds_are_independent(body, called, may_differentiate=True)
+
+
+def _are_most_rounds(facts: Facts, calls: EqualCalls) -> bool:
+    """Whether most rounds of the loops that have operators have these: the first one may begin a sum, as `0 + x`."""
+    site, around, marks = facts.trace.events.site, marks_around(facts), located_marks(facts)
+    same = marks[(site[marks] == calls.site) & np.isin(around[marks], around[calls.marks])]
+    operators = located_operators(facts)
+    works = np.searchsorted(operators, facts.tree.stop[same]) > np.searchsorted(operators, same)
+    return bool(len(calls.marks) >= _MOST * works.sum())
 
 
 def _have_parameters_each(facts: Facts, calls: EqualCalls) -> bool:
