@@ -410,10 +410,11 @@ def test_a_loop_that_only_adds_to_a_state_is_silent():
     ("head", "line"),
     [
         ("for p in model.parameters():", "norms.append(p * p)"),
+        ("for layer in layers:", "norms.append(layer.weight * layer.weight)"),
         ("for act in self.activations:", "outs.append(act(x))"),
         ("for _ in range(8):", "y = x * w"),
     ],
-    ids=["parameters", "modules", "the same again"],
+    ids=["parameters", "weights", "modules", "the same again"],
 )
 def test_loops_that_are_no_rounds_of_one_body_are_silent(head: str, line: str):
     sites = (CallSite("losses.py", 11, "step", head), CallSite("losses.py", 12, "step", line))

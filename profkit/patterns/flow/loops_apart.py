@@ -28,6 +28,7 @@ that is larger moves through memory with fresh pages: sixteen rounds of a loss o
 pass, all at once 248 ms (one thread, AMD EPYC, torch 2.13)."""
 _MOST = 0.75
 """Of four rounds one may differ: the first."""
+_OF_MODULES = ("bias", "weight")
 _CUTTING = frozenset(("chunk", "split", "tensor_split", "array_split"))
 """Functions that cut a batch into parts."""
 
@@ -56,7 +57,7 @@ def is_a_loop_of_its_own(facts: Facts, calls: EqualCalls, computing: Bools) -> b
         body, _ = _lines_of(facts, run)
         lines = lines_between(facts, int(run[0]), int(run[-1]))
         varies = site is not None and calls_independent_modules(site.source, lines)
-        if varies or goes_through_a_model(body) or (not is_random and _takes_the_same(body)):
+        if varies or goes_through_a_model(body) or _reads_weights(body) or (not is_random and _takes_the_same(body)):
             return False
     return True
 
@@ -110,6 +111,13 @@ def _takes_the_same(body: list[CallSite]) -> bool:
         return False
     others = [parse_line(site.source) for site in body if site != head_of(body)]
     return not any(names_in(head.target) & names_in(line) for line in [*others, *head.body] if line is not None)
+
+
+def _reads_weights(body: list[CallSite]) -> bool:
+    """Whether a line reads a parameter by the names that PyTorch's modules give theirs: `layer.weight`."""
+    parts = [node for site in body for node in ast.walk(parse_line(site.source) or ast.Pass())]
+    names = [node.attr for node in parts if isinstance(node, ast.Attribute)]
+    return any(kind in name for name in names for kind in _OF_MODULES)
 
 
 def _cuts_a_batch(body: list[CallSite]) -> bool:
