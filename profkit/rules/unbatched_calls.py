@@ -13,7 +13,7 @@ DataLoader's batches; what `tensor-element-loop` or `tensor-list-loop` reports; 
 large; and a loop that goes on by numbers which Python reads from a result, unless its source shows that no round needs
 them. Calls with a backward pass between each two of them accumulate gradients to save memory. If all of them together
 take little, nothing cuts a batch into parts, and the source shows that the rounds are independent, they are reported as
-an opportunity.
+an opportunity. So are rounds without products that each take a tensor of their own: on other data, sizes may differ.
 
 Without training each step may be a call of the model. If that is on one sample, and the source of the loop's lines
 shows that no round needs another's result, it is an opportunity: the price is that of sixteen calls that become one.
@@ -173,15 +173,16 @@ def _suspect(facts: Facts, known: list[tuple[list[Unbatched], Rows]], beside: li
     rows = np.sort(np.concatenate([rows for _, rows in known]))
     changes = any(_normalises(facts, one.calls.operators[0]) for one in every)
     passes = any(one.own_passes for one in every)
+    apart = not any(products_of(facts, one.calls).any() or one.of_one_tensor for one in every)
     edit = _join(facts, known, beside)
-    is_unsure = changes or passes or edit.uncertainty > _UNSURE
+    is_unsure = changes or passes or apart or edit.uncertainty > _UNSURE
     return Suspicion(
         message=_say(facts, known, count, left) + _OWN_PASSES * passes,
-        fix=_fix(facts, every, rows, left) + _NORMALISED * changes,
+        fix=_fix(facts, every, rows, left) + _APART * apart + _NORMALISED * changes,
         rows=rows,
         edit=edit,
         worth=MEDIUM_FROM,
-        kind=Kind.OPPORTUNITY if changes or passes else None,
+        kind=Kind.OPPORTUNITY if changes or passes or apart else None,
         severity=Severity.MEDIUM if is_unsure and replay(facts, edit).fraction >= HIGH_FROM else None,
         confidence=0.85 if all(one.by_flow for one in leading) else 0.7,
         count=count,
@@ -270,6 +271,10 @@ _ROUNDS = (
 _PARTS = (
     " Part of the price is paid in the backward pass: it fills a whole tensor with zeros for each part that is taken. "
     "`unbind`, `split` or `chunk` before the loop, in place of `x[:, i]` in it, avoid that by themselves."
+)
+_APART = (
+    " Each round takes a tensor of its own, here all of one size. If they differ in size on other data, they need "
+    "padding and a mask."
 )
 _RANDOM = " Random numbers drawn for all at once are other numbers."
 _LARGE = (

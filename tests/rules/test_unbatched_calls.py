@@ -366,7 +366,7 @@ def rounds(  # noqa: PLR0913  # each test varies one or two of these
             for k, node in enumerate(nodes):
                 at, number = 40.0 * count * (i + 1) - 10 * (turn + 1) + 4 * k, count * i + turn if k == 0 else None
                 events.append(op(f"autograd::engine::evaluate_function: {node}", at, 3, sequence=number))
-    taken = takes or tuple((-10 - turn, -1) for turn in range(count) for _ in names)
+    taken = takes or tuple((-10, -1) for _ in range(count) for _ in names)
     return facts_of(events, callsites=(head, line), run=Run(flow=DataFlow(taken)))
 
 
@@ -451,6 +451,12 @@ def test_rounds_that_write_to_what_they_go_through_are_silent(name: str, is_repo
     """`copy_` is how a place in a result is filled, beside what computes it."""
     names = (name, "aten::exp") if is_reported else (name,)
     assert bool(find(rounds(names=names))) is is_reported
+
+
+def test_rounds_on_tensors_of_their_own_may_differ_in_size_on_other_data():
+    (found,) = find(rounds(takes=tuple((-10 - turn, -1) for turn in range(8))))
+    assert (found.kind, found.severity) == (Kind.OPPORTUNITY, Severity.MEDIUM)
+    assert "padding" in found.fix
 
 
 @pytest.mark.parametrize(("others", "is_reported"), [(2, True), (3, False)])
