@@ -173,7 +173,8 @@ def _suspect(facts: Facts, known: list[tuple[list[Unbatched], Rows]], beside: li
     rows = np.sort(np.concatenate([rows for _, rows in known]))
     changes = any(_normalises(facts, one.calls.operators[0]) for one in every)
     passes = any(one.own_passes for one in every)
-    apart = not any(products_of(facts, one.calls).any() or one.of_one_tensor for one in every)
+    apart = not any(products_of(facts, one.calls).any() for one in every)
+    apart &= not any(one.of_one_tensor for one in every) or any(one.of_a_list for one in every)
     edit = _join(facts, known, beside)
     is_unsure = changes or passes or apart or edit.uncertainty > _UNSURE
     return Suspicion(

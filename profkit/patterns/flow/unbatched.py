@@ -46,8 +46,9 @@ _ADDING_UP = frozenset(
 
 class Unbatched(Struct, frozen=True):
     """The calls of one line, how many of them would be left, whether their data flow shows it, not their source,
-    whether each has weights of its own that the step has made, whether each has a backward pass of its own, and whether
-    all take the same tensors, or parts of them: then they are of one size whatever the data."""
+    whether each has weights of its own that the step has made, whether each has a backward pass of its own, whether
+    all take the same tensors, or parts of them (then they are of one size whatever the data), and whether each takes
+    another one that was there before the first call."""
 
     calls: EqualCalls
     left: int
@@ -55,6 +56,7 @@ class Unbatched(Struct, frozen=True):
     have_weights: bool = False
     own_passes: bool = False
     of_one_tensor: bool = False
+    of_a_list: bool = False
 
 
 class _Numbers(Struct, frozen=True):
@@ -115,17 +117,16 @@ def _judge_by_flow(facts: Facts, located: LocatedFlow, calls: EqualCalls) -> Unb
     followed = _Numbers(calls_of.working[:half], calls_of.binding[:half], calls_of.spans[:half])
     grown = chain - _chains(located, followed, passes[:half])
     left = chain + round(grown * (count - len(number)) / (len(number) - half))
-    return Unbatched(
-        calls, max(1, left), True, of_step, of_one_tensor=_take_the_same(located, number, calls_of.binding)
-    )
+    taken = _taken(located, number, calls_of.binding)
+    before = {frozenset(maker for maker in one if maker < begun.min()) for one in taken[1:]}
+    return Unbatched(calls, max(1, left), True, of_step, of_one_tensor=len({*taken}) == 1, of_a_list=len(before) > 1)
 
 
-def _take_the_same(located: LocatedFlow, number: Int64s, binds: Int64s) -> bool:
-    """Whether what the binding operators of each call take from elsewhere was made by the same calls for all."""
-    taken = set[frozenset[int]]()
-    for mine, binding_ones in zip(number.tolist(), binds.tolist(), strict=True):
-        taken.add(frozenset(maker for one in binding_ones for maker in located.flow.takes[one]) - set(mine))
-    return len(taken) == 1
+def _taken(located: LocatedFlow, number: Int64s, binds: Int64s) -> list[frozenset[int]]:
+    """What the binding operators of each call take from elsewhere, by the calls that made it. The first call may take
+    what another line of its round made before any call of this one."""
+    pairs = zip(number.tolist(), binds.tolist(), strict=True)
+    return [frozenset(m for one in ones for m in located.flow.takes[one]) - set(mine) for mine, ones in pairs]
 
 
 def binding(facts: Facts, calls: EqualCalls) -> Bools:
