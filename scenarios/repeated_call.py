@@ -25,7 +25,7 @@ class State:
 
 def setup(device: str) -> State:
     torch.manual_seed(0)
-    return State(torch.randn(BANDS, device=device), [torch.rand(8, BINS, device=device) for _ in range(20)])
+    return State(torch.randn(BANDS, device=device), [torch.rand(3, BINS, device=device) for _ in range(20)])
 
 
 def filters(bins: int, bands: int) -> np.ndarray:

@@ -62,6 +62,7 @@ from profkit.patterns.calls import in_a_step
 from profkit.patterns.loops.accesses import BY_NUMBER, ITERATING, MAX_GAP_NS, TINY_ELEMENTS, count_accesses
 from profkit.patterns.loops.independent_rounds import rounds_recur
 from profkit.patterns.loops.located import located_marks, marks_around, sites_between
+from profkit.patterns.loops.loop_source import nameless_functions
 from profkit.patterns.places.events import call_sites
 from profkit.patterns.row_loops import RowLoop, find_row_loops
 from profkit.rules.base import LOW_FROM, Facts, Kind, Need, Suspicion, Suspicions, format_count, format_time, rule
@@ -83,7 +84,6 @@ _NEAR_LINES = 3
 """Lines this close in one function are one loop's body."""
 _MOST_WRITTEN_OUT = 7
 """Places in a tensor that a function without a loop may name one by one."""
-_NAMELESS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 _READS = frozenset(("item", "_local_scalar_dense"))
 _PICKED_TO_SHOW = frozenset(("masked_select",))
 _VECTORISED = (
@@ -298,8 +298,7 @@ def _calls_itself(facts: Facts, rows: Rows) -> bool:
 def _functions_in(facts: Facts, code: int) -> int:
     """How many functions without a name a line's text makes."""
     place = call_site(facts, code)
-    line = parse_piece(place.source) if place is not None else None
-    return sum(isinstance(node, _NAMELESS) for node in ast.walk(line)) if line is not None else 0
+    return nameless_functions(place.source) if place is not None else 0
 
 
 def _is_in_library(facts: Facts, takers: Rows) -> bool:

@@ -3,6 +3,10 @@
 The host: dispatch goes, and Python between the operators, as long as it is short. The rest of an operator's time is its
 work, but for the weights of a product: of few rows, most of its time is reading them, and one call reads them once.
 What works element by element does at least as much as its bytes or its functions take a core.
+What a call pays whatever it computes goes with it: gradients that are added to those of a parameter, and, for a part
+taken of a tensor (`x[:, i]`), a whole tensor of zeros in the backward pass. Operators whose tensors would leave the
+cache in one call gain little: what works element by element or adds up then takes between its bytes' time and all of
+its own, and large results may get fresh pages. The range of the price tells both.
 With a device the host only launches, so all of its time is the price of a call; a kernel below half of its roofline
 does not fill the device, and takes as long for more rows until it would reach that half (the model of
 `profkit.savings.larger_batch`).
@@ -11,8 +15,10 @@ does not fill the device, and takes as long for more rows until it would reach t
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
+from profkit.derive.families import ELEMENTWISE, operators_of
 from profkit.patterns.calls import Call, by_call
 from profkit.patterns.loops.accesses import MAX_GAP_NS
 from profkit.patterns.program import backward_of, length_ns, program_operators, spent_ns, works_under
@@ -21,8 +27,8 @@ from profkit.savings.edits import Edit, combine, shrink_spans, shrink_work
 from profkit.savings.larger_batch import usual_ns
 from profkit.savings.pricing import elementwise_ns, memory_bytes_per_ns
 from profkit.savings.roofline.launches import least_of_work, usual_of_work
-from profkit.trace.events import Category, Int64s, Rows
-from profkit.trace.statistics import among, distinct_rows
+from profkit.trace.events import Bools, Category, Float64s, Int64s, Rows
+from profkit.trace.statistics import among, distinct, distinct_rows
 
 _LEAST_RATE = 50e9
 """Floating-point operations per second that a core with AVX2 does at least: products of few rows show less."""
@@ -32,23 +38,48 @@ _LONGER_CALLS_NS = {"aten::mkldnn_convolution": 40_000, "aten::convolution_backw
 """oneDNN lays out image, weight and result anew in each call (measured for `profkit.savings.larger_batch`)."""
 _FEW = 4
 """A product with so many times fewer rows than its weights mostly reads these."""
+_ADDING_UP = frozenset(("mean", "sum"))
+_FILLING = ("IndexBackward", "SelectBackward", "SliceBackward")
+"""Backward nodes of a part of a tensor: each fills one of the whole tensor's size with zeros, except for the part."""
+_PAID_ONCE = ("AccumulateGrad", *_FILLING)
+"""Nodes of the backward pass of which one call has one, of all calls together."""
 _ITEM_BYTES = 4
 """Of an element of a product: float32, PyTorch's default."""
-_CACHE_BYTES = 2 << 20
+CACHE_BYTES = 2 << 20
 """Of what an operator would take in one call. Beyond it the tensors leave the second-level cache and get fresh pages:
 four calls of a convolution with batch norm, 590 kB each, took 5.3 ms with their backward pass, one call 7.8 ms."""
+REUSED_BYTES, _FRESH_NS = 1 << 20, 0.35
+"""Results up to this size mostly lie where earlier ones were. Larger ones may get fresh pages of the system each time,
+for so many nanoseconds a byte: steps whose losses for 60 or 32 parts were made at once, in results of 1.2 and 2 MB, had
+1,400 page faults more than in parts, of 4 KiB and 1.4 µs (glibc, Linux in a virtual machine)."""
 _UNCERTAINTY = 0.3
 """Larger tensors may leave the cache, and more threads may share them."""
 
 
 def join_calls(facts: Facts, rows: Rows, kept: float) -> Edit:
     """The program's operators ``rows``, of the measured steps, and their backward nodes: of the price of their calls
-    the share ``kept`` stays."""
+    the share ``kept`` stays. If each call has a backward pass of its own, what lies between the two goes likewise."""
     nodes = with_accumulation(facts, backward_of(facts, rows))
-    every = all_nodes(facts)
-    edits = [_join(facts, mine, of, kept) for mine, of in ((rows, program_operators(facts)), (nodes, every))]
+    called, every = program_operators(facts), all_nodes(facts)
+    lane = facts.trace.events.lane
+    if differentiates_between(facts, rows) and rows.size and (lane[nodes] == lane[rows[0]]).all():
+        parts = [(distinct(np.append(rows, nodes)), distinct(np.append(called, every)))]
+    else:
+        parts = [(rows, called), (nodes, every)]
+    joined = [_join(facts, mine, of, kept) for mine, of in parts if mine.size]
+    most, least = (sum(float(one.saved[end].sum()) for one in joined) for end in (0, 1))
+    apart = (most - least) / max(most + least, 1)
+    uncertainty = apart + _UNCERTAINTY * (1 - apart)
+    edits = [shrink_spans(one.start_ns, one.end_ns, one.kept_ns(facts), uncertainty) for one in joined]
     edits.append(_fill(facts, np.concatenate([rows, nodes]), kept))
     return combine(edits)
+
+
+def differentiates_between(facts: Facts, rows: Rows) -> bool:
+    """Whether backward passes lie between these operators, more than one in a step."""
+    passes = np.searchsorted(all_nodes(facts), rows)
+    inside = facts.step_of(rows[1:]) == facts.step_of(rows[:-1])
+    return int((inside & (np.diff(passes) > 0)).sum()) > facts.steps.measured_count
 
 
 def all_nodes(facts: Facts) -> Rows:
@@ -65,15 +96,36 @@ def with_accumulation(facts: Facts, nodes: Rows) -> Rows:
     return everything[mine[leader]] if everything.size else everything
 
 
-def _join(facts: Facts, rows: Rows, of: Rows, kept: float) -> Edit:
-    """One stretch for each run of these operators with none of the others ``of`` between them."""
-    if not rows.size:
-        return Edit()
+def fills_zeros(facts: Facts, rows: Rows) -> bool:
+    """Whether the backward pass of these operators fills a whole tensor with zeros for each part taken of it."""
+    nodes = backward_of(facts, rows)
+    filling = facts.trace.where_name(lambda name: any(kind in name for kind in _FILLING))
+    return bool(filling[nodes].sum() > facts.steps.measured_count)
+
+
+class _Runs(Struct, frozen=True):
+    """Runs of operators: when each begins and ends, and how much time it saves at most and at least."""
+
+    start_ns: Int64s
+    end_ns: Int64s
+    saved: tuple[Float64s, Float64s]
+
+    def kept_ns(self, facts: Facts) -> Int64s:
+        most, least = self.saved
+        return (length_ns(facts, self.start_ns, self.end_ns) - (most + least) / 2).astype(np.int64)
+
+
+def _join(facts: Facts, rows: Rows, of: Rows, kept: float) -> _Runs:
+    """Each run of these operators with none of the others ``of`` between them."""
     first, last = runs_of(facts, rows, of)
     start, end = facts.trace.events.start_ns[rows[first]], facts.tree.end_ns[rows[last]]
-    staying = np.minimum(_work_ns(facts, kept)[rows], spent_ns(facts, rows)) + _long_gaps_ns(facts, rows, first)
-    stays, length = np.add.reduceat(staying, first), length_ns(facts, start, end)
-    return shrink_spans(start, end, (stays + (length - stays) * kept).astype(np.int64), _UNCERTAINTY)
+    length, spent, gaps = length_ns(facts, start, end), spent_ns(facts, rows), _long_gaps_ns(facts, rows, first)
+    least, most = (np.minimum(work[rows], spent) for work in _work_ns(facts, kept))
+    most += _fresh_pages_ns(facts, kept)[rows]
+    stays = [np.add.reduceat(one + gaps, first) for one in (least, most)]
+    sure = np.add.reduceat(np.where(_is_paid_once(facts)[rows], spent, 0), first)
+    at_most, at_least = (np.maximum(length - one, sure) * (1 - kept) for one in stays)
+    return _Runs(start, end, (at_most, at_least))
 
 
 def _long_gaps_ns(facts: Facts, rows: Rows, first: Int64s) -> Int64s:
@@ -94,16 +146,41 @@ def runs_of(facts: Facts, rows: Rows, of: Rows) -> tuple[Int64s, Int64s]:
     return first, np.concatenate([first[1:], [len(rows)]]) - 1
 
 
-def _work_ns(facts: Facts, kept: float) -> Int64s:
-    """Per event the time that what it computes and moves takes, with all below it; 0 where a device does that. All of
-    its time if the calls that become one take more than fits the cache."""
-    own = _own_work_ns(facts)
+def _work_ns(facts: Facts, kept: float) -> tuple[Int64s, Int64s]:
+    """Per event the time that what it computes and moves takes, with all below it, at least and at most; 0 where a
+    device does that. If the calls that become one take more than fits the cache, that is all of an operator's time, or,
+    of one that only moves what it takes, at least the bytes at the rate of memory."""
+    least, most = _own_work_ns(facts).copy(), _own_work_ns(facts).copy()
     if not facts.device.present:
         rows = np.flatnonzero((facts.trace.events.category == Category.OPERATOR) & facts.measured)
-        large = rows[facts.operators.input_bytes[rows] > _CACHE_BYTES * kept]
-        own = own.copy()
-        own[large] = facts.tree.self_ns(facts.trace.events)[large]
-    return facts.tree.total_under(own)
+        rows = rows[~_is_paid_once(facts)[rows]]
+        moves = operators_of(facts.trace, ELEMENTWISE, _ADDING_UP)[rows]
+        taken = facts.operators.input_bytes[rows]
+        moved = taken + facts.allocated_bytes[rows]
+        is_large = np.where(moves, moved, taken) > CACHE_BYTES * kept
+        large, own = rows[is_large], facts.tree.self_ns(facts.trace.events)[rows[is_large]]
+        moving_ns = moved[is_large] / memory_bytes_per_ns(facts)
+        most[large] = own
+        least[large] = np.where(moves[is_large], np.maximum(least[large], np.minimum(moving_ns, own)), own)
+    return facts.tree.total_under(least), facts.tree.total_under(most)
+
+
+def _fresh_pages_ns(facts: Facts, kept: float) -> Int64s:
+    """Per event the time in which the system may have to give pages for what it and those below it allocate, if that is
+    for all calls at once."""
+    events = facts.trace.events
+    if facts.device.present:
+        return np.zeros(len(events), dtype=np.int64)
+    allocates = (events.category == Category.MEMORY) & facts.measured & ~_is_paid_once(facts)
+    large = allocates & (events.size_bytes > REUSED_BYTES * kept)
+    return facts.tree.total_under(np.where(large, events.size_bytes * _FRESH_NS, 0).astype(np.int64))
+
+
+@derived_once
+def _is_paid_once(facts: Facts) -> Bools:
+    """What a call pays in the backward pass however large it is: the events of such nodes."""
+    nodes = facts.trace.where_name(lambda name: any(kind in name for kind in _PAID_ONCE))
+    return facts.tree.under(nodes & facts.lines.backward)
 
 
 @derived_once
@@ -124,6 +201,7 @@ def _own_work_ns(facts: Facts) -> Int64s:
     computing = np.maximum(computing, elementwise_ns(facts, rows))
     share = np.clip(np.maximum(computing, usual - call_ns - reading) / usual, 0, 1)
     own[rows] = (took * share).astype(np.int64)
+    own[_is_paid_once(facts)] = 0
     return own
 
 

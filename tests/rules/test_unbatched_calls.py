@@ -13,13 +13,14 @@ from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.unbatched_calls import unbatched_calls
 from profkit.run.directory import CallSite, DataFlow, Run
 from profkit.savings.simulate import predict_saving
-from tests.traces import annotation, facts_of, mark, op, step
+from tests.traces import annotation, facts_of, mark, memory, op, step
 
 Json = dict[str, Any]
 HEAD = CallSite("tags.py", 6, "Tagger.forward", "for word in words:")
 CALL = CallSite("tags.py", 7, "Tagger.forward", "parts.append(self.encoder(word))")
 FED_BACK = CallSite("tags.py", 7, "Tagger.forward", "state = self.cell(state)")
 LINEAR = {"dims": [[4, 8], [8, 8], [8]], "types": ["float"] * 3}
+ONE_OPERATOR = {"operators_per_call": 1, "largest_result_at_once_bytes": 0}
 APART = tuple((-10 - turn, -1, -2) for turn in range(8))
 IN_TURN = tuple((turn - 1 if turn else -10, -1, -2) for turn in range(8))
 
@@ -62,7 +63,7 @@ def test_calls_that_take_nothing_of_each_other_are_reported_on_their_line():
     assert found.location is not None
     assert (found.location.line, [place.line for place in found.also]) == (7, [6])
     assert found.message == "8 equal calls a step, each on 4 rows, could be one: none needs another's result."
-    assert found.evidence == {"calls": 8, "rows_per_call": 4, "calls_left": 1, "operators_per_call": 1}
+    assert found.evidence == {"calls": 8, "rows_per_call": 4, "calls_left": 1, **ONE_OPERATOR}
     assert (found.kind, found.confidence) == (None, 0.85)
 
 
@@ -87,7 +88,7 @@ def test_other_lines_of_the_function_are_part_of_the_price(function: str, share:
             events += [op("aten::linear", start, 6, **LINEAR), op("aten::ne", start + 10, 4, dims=[[4, 8]])]
     takes = tuple(taken for turn in range(8) for taken in ((-10 - turn, -1, -2), (-10 - turn,)))
     facts = facts_of(events, callsites=(HEAD, CALL, compare), run=Run(flow=DataFlow(takes)))
-    (found,) = find(facts)
+    found = find(facts)[0]
     assert found.count == 8
     assert predict_saving(facts, found.edit).fraction == pytest.approx(share, abs=0.04)
 
@@ -321,5 +322,201 @@ def test_the_lines_of_a_loop_are_read_once_however_many_of_them_are_asked_about(
     real = independent_rounds._statements
     monkeypatch.setattr(independent_rounds, "_statements", lambda sites: read.append(0) or real(sites))
     (found,) = find(facts_of(events, callsites=(head, *lines)))
-    assert found.evidence == {"calls": 8, "rows_per_call": 4, "calls_left": 1, "operators_per_call": 10}
+    assert found.evidence == {"calls": 8, "rows_per_call": 4, "calls_left": 1, **ONE_OPERATOR, "operators_per_call": 10}
     assert len(read) == 2  # the lines of the body, and those of what it calls
+
+
+LOSS = CallSite("losses.py", 12, "Quantiles.forward", "losses.append(self.error(pred[i], level))")
+OVER_LEVELS = CallSite("losses.py", 11, "Quantiles.forward", "for i, level in enumerate(self.levels):")
+
+
+ASKED = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def rounds(  # noqa: PLR0913  # each test varies one or two of these
+    head: CallSite = OVER_LEVELS,
+    line: CallSite = LOSS,
+    *,
+    count: int = 8,
+    numbers: int = 6000,
+    each_bytes: int = 24_000,
+    names: tuple[str, ...] = ("aten::mul",),
+    takes: Any = None,
+    within: tuple[str, ...] = (),
+    nodes: tuple[str, ...] = (),
+    others: int = 0,
+) -> Any:
+    """Steps of 40 µs for each round, whose operators take 6 µs each and make ``each_bytes``. What is ``within`` a
+    round are ranges before it. The backward pass runs ``nodes`` for each, the first one of its operator. The first
+    rounds, ``others`` of them, have another shape."""
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 40.0 * count * i, 40.0 * count))
+        for turn in range(count):
+            start = 40.0 * count * i + 10 + 20 * turn
+            if i == 0:
+                events += [mark(0, start - 1.4, 0.2), mark(1, start - 1, 8 + 6 * len(names))]
+                events += [annotation(name, start - 1.8, 0.2) for name in within]
+            for k, name in enumerate(names):
+                if i == 0:
+                    events.append(annotation(f"{CALL_MARK}{turn * len(names) + k}", start - 0.5 + 6 * k, 5.9))
+                shapes = {"dims": [[numbers, 1 + (turn < others)], [1, 1]], "types": ["float"] * 2}
+                events.append(op(name, start + 6 * k, 5, sequence=count * i + turn, **shapes))
+                events.append(memory(start + 6 * k + 1, each_bytes, 64 * (1 + turn)))
+            for k, node in enumerate(nodes):
+                at, number = 40.0 * count * (i + 1) - 10 * (turn + 1) + 4 * k, count * i + turn if k == 0 else None
+                events.append(op(f"autograd::engine::evaluate_function: {node}", at, 3, sequence=number))
+    taken = takes or tuple((-10, -1) for _ in range(count) for _ in names)
+    return facts_of(events, callsites=(head, line), run=Run(flow=DataFlow(taken)))
+
+
+def test_rounds_of_a_loop_that_multiply_nothing_are_reported_too():
+    (found,) = find(rounds())
+    assert found.message == "8 equal rounds of a loop a step could be one: none needs another's result."
+    assert found.fix.startswith("Write the body once")
+    assert found.evidence["largest_result_at_once_bytes"] == 8 * 24_000
+    assert found.location is not None
+    assert (found.location.line, [place.line for place in found.also], found.kind) == (12, [11], None)
+
+
+@pytest.mark.parametrize(("numbers", "is_reported"), [(4096, False), (4097, True)])
+def test_loops_that_another_rule_reports_are_left_to_it(numbers: int, is_reported: bool):
+    """From 64 rounds on few numbers on they are loops over a list of tensors."""
+    assert bool(find(rounds(numbers=numbers, count=64))) is is_reported
+
+
+@pytest.mark.parametrize(("each_bytes", "is_reported"), [(2 << 20, True), ((2 << 20) + 8, False)])
+def test_rounds_whose_results_would_be_large_are_better_apart(each_bytes: int, is_reported: bool):
+    assert bool(find(rounds(each_bytes=each_bytes))) is is_reported
+
+
+def test_a_sum_over_the_rounds_is_no_chain_and_another_use_of_earlier_results_is():
+    """Each round multiplies, then adds what it has to what the round before left; or multiplies that."""
+    names = ("aten::mul", "aten::add")
+    summed = tuple(taken for turn in range(8) for taken in ((-10 - turn, -1), (2 * turn - 1, 2 * turn)))
+    chained = tuple(taken for turn in range(8) for taken in ((2 * turn - 1, -1), (2 * turn, -2)))
+    assert find(rounds(names=names, takes=summed))
+    assert find(rounds(names=names, takes=chained)) == []
+
+
+def test_a_loop_that_only_adds_to_a_state_is_silent():
+    """Position and speed of a body, each of which takes the other of the round before."""
+    names = ("aten::add_", "aten::sub_")
+    taken = tuple(pair for turn in range(8) for pair in ((2 * turn - 2, 2 * turn - 1), (2 * turn - 1, 2 * turn)))
+    assert find(rounds(names=names, takes=taken)) == []
+
+
+@pytest.mark.parametrize(
+    ("head", "line"),
+    [
+        ("for p in model.parameters():", "norms.append(p * p)"),
+        ("for layer in layers:", "norms.append(layer.weight * layer.weight)"),
+        ("for act in self.activations:", "outs.append(act(x))"),
+        ("for _ in range(8):", "y = x * w"),
+    ],
+    ids=["parameters", "weights", "modules", "the same again"],
+)
+def test_loops_that_are_no_rounds_of_one_body_are_silent(head: str, line: str):
+    sites = (CallSite("losses.py", 11, "step", head), CallSite("losses.py", 12, "step", line))
+    assert find(rounds(*sites)) == []
+
+
+def test_what_is_drawn_anew_in_each_round_is_not_the_same_again():
+    sites = (
+        CallSite("a.py", 11, "step", "for _ in range(8):"),
+        CallSite("a.py", 12, "step", "ys.append(rand_like(x))"),
+    )
+    (found,) = find(rounds(*sites, names=("aten::rand_like", "aten::mul")))
+    assert "other numbers" in found.fix
+
+
+@pytest.mark.parametrize("name", ["aten::mul", "aten::linear"])
+def test_the_batches_of_a_loader_are_silent(name: str):
+    assert find(rounds(within=(ASKED,), names=(name,))) == []
+
+
+def test_batches_of_one_sample_are_not():
+    (found,) = find(rounds(within=(ASKED,), names=("aten::linear",), numbers=1))
+    assert found.message == "8 equal calls a step, each on 1 row, could be one: none needs another's result."
+    assert found.fix.startswith("Give the DataLoader a larger `batch_size`")
+
+
+@pytest.mark.parametrize(("node", "is_reported"), [("AccumulateGrad", False), ("SumBackward0", True)])
+def test_rounds_with_a_parameter_each_are_no_rounds_of_one_body(node: str, is_reported: bool):
+    assert bool(find(rounds(nodes=("MulBackward0", node)))) is is_reported
+
+
+@pytest.mark.parametrize(("name", "is_reported"), [("aten::mul_", False), ("aten::copy_", True)])
+def test_rounds_that_write_to_what_they_go_through_are_silent(name: str, is_reported: bool):
+    """`copy_` is how a place in a result is filled, beside what computes it."""
+    names = (name, "aten::exp") if is_reported else (name,)
+    assert bool(find(rounds(names=names))) is is_reported
+
+
+def test_rounds_on_tensors_of_their_own_may_differ_in_size_on_other_data():
+    (found,) = find(rounds(takes=tuple((-10 - turn, -1) for turn in range(8))))
+    assert (found.kind, found.severity) == (Kind.OPPORTUNITY, Severity.MEDIUM)
+    assert "padding" in found.fix
+
+
+@pytest.mark.parametrize(("others", "is_reported"), [(2, True), (3, False)])
+def test_lists_of_tensors_of_several_shapes_are_no_batch(others: int, is_reported: bool):
+    """As the weights and biases of a model. One or two of eight rounds may differ, as the first one of a sum does."""
+    facts = rounds(others=others)
+    assert bool(find(facts)) is is_reported
+
+
+TASK = CallSite("meta.py", 7, "Meta.step", "loss = self.loss_of(task)")
+PASS = CallSite("meta.py", 8, "Meta.step", "loss.backward()")
+NODE = "autograd::engine::evaluate_function: AddmmBackward0"
+
+
+def tasks(
+    head: str = "for task in tasks:", line: CallSite = TASK, each_bytes: int = 1000, updates: bool = False
+) -> Any:
+    """Three steps of 400 µs with eight tasks each: a product of 6 µs, and after 4 µs a backward pass of as much."""
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 400.0 * i, 400))
+        for turn in range(8):
+            start = 400.0 * i + 10 + 40 * turn
+            if i == 0:
+                events += [mark(0, start - 1.4, 0.2), mark(1, start - 1, 8), mark(2, start + 9, 9)]
+            events += [op("aten::linear", start, 6, sequence=8 * i + turn, **LINEAR)]
+            events.append(op(NODE, start + 10, 6, sequence=8 * i + turn))
+            events += [memory(start + 1, each_bytes, 64 * (1 + turn))] * bool(each_bytes)
+            events += [
+                annotation("Optimizer.step#SGD.step", start + 17, 2),
+                op("aten::add_", start + 17.5, 1),
+            ] * updates
+    return facts_of(events, callsites=(CallSite("meta.py", 6, "Meta.step", head), line, PASS))
+
+
+def test_rounds_with_a_backward_pass_each_are_a_chance_where_they_save_no_memory():
+    (found,) = find(tasks())
+    assert (found.kind, found.severity, found.count) == (Kind.OPPORTUNITY, Severity.MEDIUM, 8)
+    assert found.message.endswith("Each has a backward pass of its own, though all together take little memory.")
+    assert "`backward` once" in found.fix
+
+
+@pytest.mark.parametrize(
+    "accumulating",
+    [
+        {"each_bytes": 0},
+        {"each_bytes": (2 << 20) + 8},
+        {"head": "for task in tasks.chunk(8):"},
+        {"head": "for task in range(0, 64, 8):"},
+        {"updates": True},
+        {"line": CallSite("meta.py", 7, "Meta.step", "loss = self.loss_of(task, loss)")},
+        {"line": CallSite("meta.py", 7, "Meta.step", "loss = self.loss_of(task, self.w.grad)")},
+    ],
+    ids=["unknown memory", "large", "parts", "strides", "updates", "carried", "gradients"],
+)
+def test_accumulation_of_gradients_and_training_are_silent(accumulating: dict[str, Any]):
+    assert find(tasks(**accumulating)) == []
+
+
+def test_the_backward_pass_between_two_rounds_is_part_of_their_price():
+    """From the first product to the end of the last pass 296 µs, of which an eighth stays, and all gaps are short."""
+    facts = tasks()
+    assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx(296 * 7 / 8 / 400, abs=0.01)

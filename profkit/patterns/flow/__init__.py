@@ -9,5 +9,9 @@ Decisions, and why they were made:
   arithmetic: a better order has to win by its sizes, not by the device. An einsum's labels are those into which PyTorch
   turns its factors, as a trace does not hold the equation.
 - A call that only adds up results, or keeps them, needs no other one. So chains are counted through products of
-  matrices alone.
+  matrices alone, and in a loop without any through what does more than add up (``unbatched.py``).
+- A loop without products is told only if no rule for loops on few numbers tells it: those look at what happens to it
+  in the measured steps, and their advice is closer (`profkit.rules.unbatched_calls`).
+- Rounds that each write to a tensor of their own, or each have a parameter of their own, are no rounds of one body:
+  stacking what they go through would copy it (``loops_apart.py``).
 """

@@ -11,6 +11,8 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts
 from profkit.patterns.loops.located import located_marks, marks_around
+from profkit.patterns.loops.loop_source import nameless_functions
+from profkit.patterns.places.events import call_site
 from profkit.patterns.program import located_operators
 from profkit.trace.events import Bools, Rows
 from profkit.trace.statistics import distinct
@@ -69,13 +71,18 @@ def _runs(facts: Facts, operators: Rows) -> tuple[Rows, list[Rows]]:
 
 
 def _are_inside_themselves(facts: Facts, marks: Rows) -> Bools:
-    """Whether a mark of the same line lies around: the function has called itself."""
+    """Whether marks of the same line lie around, more than its text makes functions without a name: the function has
+    called itself."""
     site, above = facts.trace.events.site, marks_around(facts)
-    found, outer = np.zeros(len(marks), dtype=bool), above[marks]
+    nested, outer = np.zeros(len(marks), dtype=np.int64), above[marks]
     while (outer >= 0).any():
-        found |= (outer >= 0) & (site[outer] == site[marks])
+        nested += (outer >= 0) & (site[outer] == site[marks])
         outer = np.where(outer >= 0, above[outer], outer)
-    return found
+    codes, line = np.unique(site[marks], return_inverse=True)
+    places = [call_site(facts, code) for code in codes.tolist()]
+    without_name = np.array([nameless_functions(place.source) if place else 0 for place in places], dtype=np.int64)
+    inside: Bools = nested > without_name[line]
+    return inside
 
 
 def _apart(numbers: list[int], runs: list[Rows]) -> list[int]:

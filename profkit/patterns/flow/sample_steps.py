@@ -20,27 +20,36 @@ from profkit.run.directory import CallSite
 from profkit.trace.events import Bools, Rows
 from profkit.trace.statistics import distinct
 
-_SIGNAL = "forward"
-"""Of the run's steps: calls of the model end them."""
+_FORWARD, _LOADER = "forward", "dataloader"
+"""Of the run's steps: calls of the model end them, or requests for a batch."""
+_LEAST_STEPS = 3
+"""Of samples of different sizes two may be alike by chance."""
 _TAKES: Mapping[str, int] = {"embedding": 1, "linear": 0, "conv1d": 0, "conv2d": 0, "conv3d": 0}
 """The place among an operator's inputs of the one whose first dimension counts samples."""
 
 
 class SampleLoop(Struct, frozen=True):
-    """The loop's ``head``, its line that calls the model, and the operators of the measured steps."""
+    """The loop's ``head``, its line that calls the model, the operators of the measured steps, and whether a DataLoader
+    gives the samples."""
 
     head: CallSite
     call: CallSite
     rows: Rows
+    has_loader: bool = False
 
 
 @derived_once
 def sample_loop(facts: Facts) -> SampleLoop | None:
-    """None unless each step calls the model once, on one sample, trains nothing, takes it from no DataLoader, and the
-    lines of the loop show that no round needs another's result."""
+    """None unless each step calls the model once, on one sample, trains nothing, and the lines of the loop show that no
+    round needs another's result. A DataLoader that gives single samples may do so because they differ in size; so they
+    have to be of one size."""
     run, marks, rows = facts.run, located_marks(facts), program_operators(facts)
     trains = facts.updates.rows.size or facts.lines.backward.any()
-    if run.step_signal != _SIGNAL or run.signals_per_step != 1 or run.loaders or trains or not marks.size:
+    by_loader = run.step_signal == _LOADER and all(loader.batch_size == 1 for loader in run.loaders)
+    by_model = run.step_signal == _FORWARD and not run.loaders
+    if not (by_loader or by_model) or run.signals_per_step != 1 or trains or not marks.size:
+        return None
+    if by_loader and not _are_of_one_size(facts, rows):
         return None
     located = in_located_step(facts, np.flatnonzero(facts.tree.outermost(facts.trace.mask_of(facts.operators.rows))))
     if not (_take_one_sample(facts, rows) and located.size):
@@ -52,8 +61,18 @@ def sample_loop(facts: Facts) -> SampleLoop | None:
         head = head_of(body)
         call = _line_around(facts, located, body)
         if call is not None and call != head and rounds_are_independent(body, called):
-            return SampleLoop(head, call, rows)
+            return SampleLoop(head, call, rows, by_loader)
     return None
+
+
+def _are_of_one_size(facts: Facts, rows: Rows) -> bool:
+    """Whether each of several steps calls the same operators, with results as large as in the others."""
+    steps = facts.step_of(rows)
+    bounds = np.flatnonzero(np.diff(steps)) + 1
+    calls = np.stack([facts.trace.events.name_code[rows], facts.allocated_bytes[rows]], axis=1)
+    parts = np.split(calls, bounds)
+    known = facts.memory.present and len(parts) >= _LEAST_STEPS
+    return known and all(np.array_equal(part, parts[0]) for part in parts[1:])
 
 
 def _below(facts: Facts, mark: int) -> Bools:

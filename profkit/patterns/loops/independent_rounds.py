@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profkit.patterns.loops.loop_source import OF_TENSORS
 from profkit.run.directory import CallSite
@@ -25,6 +26,9 @@ _OF_MODELS = frozenset(
 )
 """Loops over these belong to an optimizer, to clipping or to averaging weights. Stacking what a model holds would copy
 it; `torch._foreach_…` is the cure there."""
+_GRADIENTS = frozenset(("data", "grad"))
+_ADDED_TO = "(gradients)"
+"""Stands for what a backward pass adds to."""
 _ACCUMULATING = frozenset(("add", "max", "maximum", "min", "minimum", "mul", "sub"))
 
 _LOOPS = 256
@@ -44,10 +48,12 @@ class _Effect(Struct, frozen=True):
 
 
 class _Round(Struct, frozen=True):
-    """The names that a round gives values to, and whether it may write to what they hold, or branch on it."""
+    """The names that a round gives values to, whether it may write to what they hold, or branch on it, and whether it
+    may run a backward pass."""
 
     names: frozenset[str] = frozenset()
     may_write: bool = False
+    may_differentiate: bool = False
 
 
 def rounds_are_independent(
@@ -55,6 +61,7 @@ def rounds_are_independent(
     called: Iterable[CallSite],
     may_go_through_a_model: bool = False,
     may_write: bool = False,
+    may_differentiate: bool = False,
 ) -> bool:
     """Whether no round of a loop needs what an earlier one computed, except to add or append to it.
 
@@ -62,21 +69,24 @@ def rounds_are_independent(
     parsed, or may change what the next round finds: a state in an object, an iterator that advances, a tensor that is
     written to, a branch. It is also no for parameters and gradients, unless the caller says otherwise. With
     ``may_write`` a round may branch, and write to what the loop's head gives it: each round then has its own tensors.
+    With ``may_differentiate`` it may add to gradients by a backward pass, and read parameters, but no gradient.
     """
-    return _are_independent(frozenset(body), frozenset(called), may_go_through_a_model, may_write)
+    allowed = _Round(may_write=may_write, may_differentiate=may_differentiate)
+    return _are_independent(frozenset(body), frozenset(called), may_go_through_a_model, allowed)
 
 
 @lru_cache(_LOOPS)
 def _are_independent(
-    body: frozenset[CallSite], called: frozenset[CallSite], may_go_through_a_model: bool, may_write: bool
+    body: frozenset[CallSite], called: frozenset[CallSite], may_go_through_a_model: bool, allowed: _Round
 ) -> bool:
     """Once for each loop: every one of its lines may be asked about."""
-    statements = _statements(body)
+    statements, may_write = _statements(body), allowed.may_write
     if not all(_keeps_to_itself(statement) for statement in _statements(called)):
         return False
     if any(statement is None for statement in statements):
         return False
-    if not may_go_through_a_model and any(map(_touches_a_model, statements)):
+    of_models = _GRADIENTS if allowed.may_differentiate else _OF_MODELS
+    if not may_go_through_a_model and any(_touches_a_model(statement, of_models) for statement in statements):
         return False
     heads = [statement for statement in statements if isinstance(statement, ast.For)]
     if not heads:
@@ -84,7 +94,7 @@ def _are_independent(
     if len(heads) > 1 and not (may_write and _are_nested(heads)):
         return False
     varied = frozenset[str]().union(*(names_in(head.target) for head in heads))
-    mine = _Round(varied.union(*map(renewed_names, statements)), may_write)
+    mine = replace(allowed, names=varied.union(*map(renewed_names, statements)))
     effects = [_effect_of(statement, mine) for statement in statements if not isinstance(statement, ast.For)]
     shown = [effect for effect in effects if effect is not None]
     read = frozenset[str]().union(*(reads(head.iter) for head in heads)) - (varied if may_write else set())
@@ -174,9 +184,11 @@ def _is_comprehension_of_its_own(statement: ast.stmt | None, may_filter: bool) -
     return bool(loops)
 
 
-def _touches_a_model(statement: ast.stmt | None) -> bool:
+def _touches_a_model(statement: ast.stmt | None, parts: frozenset[str] = _OF_MODELS) -> bool:
+    """Whether a statement reads such a part of something; `torch.autograd.grad` is a function."""
     nodes = ast.walk(statement or ast.Pass())
-    return any(isinstance(node, ast.Attribute) and node.attr in _OF_MODELS for node in nodes)
+    found = (node for node in nodes if isinstance(node, ast.Attribute) and node.attr in parts)
+    return any(_root_of(node) not in _LIBRARIES for node in found)
 
 
 def _keeps_to_itself(statement: ast.stmt | None) -> bool:
@@ -206,7 +218,8 @@ def _effect_of(statement: ast.stmt | None, mine: _Round) -> _Effect | None:
     if value is None or not _is_pure(value, mine):
         return None
     is_call, names = isinstance(statement, ast.Expr), renewed_names(statement)
-    return _Effect(names, reads=reads(value), writes=is_call and mine.may_write) if names or is_call else None
+    gradients = frozenset((_ADDED_TO,)) if is_call and mine.may_differentiate else frozenset[str]()
+    return _Effect(names, gradients, reads(value), is_call and mine.may_write) if names or is_call else None
 
 
 def _effect_of_entering(statement: ast.With, mine: _Round) -> _Effect | None:
@@ -306,7 +319,9 @@ def _is_harmless(call: ast.Call, mine: _Round) -> bool:
     name = _root_of(function.value)
     if function.attr.endswith("_"):
         return mine.may_write and name in mine.names
-    changes = function.attr in {*COLLECTING, "backward", "pop", "step", "zero_grad"}
+    if function.attr == "backward":
+        return mine.may_differentiate
+    changes = function.attr in {*COLLECTING, "pop", "step", "zero_grad"}
     return not changes and (direct or function.attr in _METHODS or name in mine.names or name in _LIBRARIES)
 
 

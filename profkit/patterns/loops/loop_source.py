@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 from profkit.derive.families import ELEMENTWISE, VIEW
 from profkit.source.statements import Effect, assigned_names, derived_names, effect_of, names_in
-from profkit.source.syntax import parse_line, parse_statements
+from profkit.source.syntax import parse_line, parse_piece, parse_statements
 
+_NAMELESS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 _LOOPS = 256
 """Whose lines are kept as they were read."""
 
@@ -64,6 +65,12 @@ def is_named_lambda(line: str) -> bool:
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Lambda):
         return False
     return not any(True for _ in _comprehensions(statement.value.body))
+
+
+def nameless_functions(line: str) -> int:
+    """How many functions without a name a line's text makes: their marks lie inside that of the line itself."""
+    piece = parse_piece(line)
+    return sum(isinstance(node, _NAMELESS) for node in ast.walk(piece)) if piece is not None else 0
 
 
 class CellCall(Struct, frozen=True):

@@ -25,3 +25,16 @@ def test_calls_of_a_recursion_have_the_operators_that_they_call_themselves():
 
 def test_calls_of_a_recursion_with_other_operators_are_not_equal():
     assert list(equal_calls(nested("aten::stack"), 3)) == []
+
+
+def test_the_rounds_of_a_generator_are_no_recursion():
+    """Its marks lie inside that of its line; what a function calls in each round belongs to the round."""
+    line = CallSite("loss.py", 9, "loss", "total = sum(error(x, y) for x, y in zip(xs, ys))")
+    body = CallSite("loss.py", 3, "error", "return (x - y).abs()")
+    marks = [mark(0, 10, 100), *(mark(code, 20 + 20 * i + code, 12 - code) for i in range(3) for code in (0, 1))]
+    ops = [op(name, 22 + 20 * i + 4 * k, 3) for i in range(3) for k, name in enumerate(("aten::sub", "aten::abs"))]
+    facts = facts_of(
+        [step(0, 0, 200), *marks, *ops, step(1, 200, 200), op("aten::abs", 250, 5)], callsites=(line, body)
+    )
+    of_rounds = next(equal_calls(facts, 3))
+    assert (of_rounds.site, of_rounds.operators.shape) == (0, (3, 2))

@@ -9,7 +9,7 @@ import pytest
 from profkit.patterns.flow.sample_steps import sample_loop
 from profkit.rules.unbatched_calls import unbatched_calls
 from profkit.run.directory import CallSite, LoaderUse, Run
-from tests.traces import facts_of, mark, op, step
+from tests.traces import facts_of, mark, memory, op, step
 
 HEAD = "for text in texts:"
 CALL = "scores = model(encode(text))"
@@ -92,3 +92,30 @@ def test_it_is_an_opportunity_of_unbatched_calls():
     assert (found.location.source, [place.source for place in found.also]) == (CALL, [HEAD])
     assert "so 16 samples could share a call" in found.message
     assert "pad_sequence" in found.fix
+
+
+SINGLE = Run(step_signal="dataloader", loaders=(LoaderUse(0, 1, False, False),))
+
+
+def results(*sizes: int) -> tuple[Any, ...]:
+    """What the layer of each step makes, in bytes."""
+    return tuple(memory(100.0 * i + 40, size, 64 + i) for i, size in enumerate(sizes))
+
+
+def test_a_loader_of_single_samples_of_one_size_should_give_more():
+    (found,) = unbatched_calls.check(facts(run=SINGLE, more=results(64, 64, 64, 64)))
+    assert "so 16 samples could share a call" in found.message
+    assert "larger `batch_size`" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("run", "more"),
+    [
+        pytest.param(SINGLE, results(64, 64, 128, 64), id="samples of different sizes"),
+        pytest.param(SINGLE, (), id="unknown memory"),
+        pytest.param(Run(step_signal="dataloader", loaders=(LoaderUse(0, 8, False, False),)), results(64, 64, 64, 64)),
+        pytest.param(Run(step_signal="dataloader", loaders=(LoaderUse(0, None, False, False),)), results(1, 1, 1, 1)),
+    ],
+)
+def test_a_loader_may_give_single_samples_because_they_differ(run: Run, more: tuple[Any, ...]):
+    assert sample_loop(facts(run=run, more=more)) is None

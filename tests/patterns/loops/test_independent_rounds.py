@@ -168,3 +168,23 @@ def test_rounds_may_write_to_what_the_head_gives_them(lines):
 )
 def test_rounds_that_write_to_more_depend_on_each_other(lines):
     assert not writing(*lines)
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_independent"),
+    [
+        pytest.param((HEAD, "loss = f(x, y) / 8", "loss.backward()"), True, id="a pass in each round"),
+        pytest.param((HEAD, "f(x, y).backward()"), True, id="of what has no name"),
+        pytest.param((HEAD, "g = torch.autograd.grad(f(x, y), params)", "out.append(g)"), True, id="its own gradients"),
+        pytest.param((HEAD, "w = dict(net.named_parameters())", "f(w, x).backward()"), True, id="parameters are read"),
+        pytest.param((HEAD, "f(x, y).backward()", "out.append(w.grad.norm())"), False, id="gradients are read"),
+        pytest.param((HEAD, "f(x, y).backward()", "opt.step()"), False, id="training"),
+        pytest.param((HEAD, "f(x, y).backward()", "opt.zero_grad()"), False, id="gradients are cleared"),
+        pytest.param((HEAD, "f(x, y).backward()", "w.sub_(0.1)"), False, id="weights are written"),
+        pytest.param((HEAD, "h = f(x, h)", "h.sum().backward()"), False, id="carried"),
+        pytest.param(("for _ in range(8):", "x, y = batch()", "f(x, y).backward()"), False, id="no input of its own"),
+    ],
+)
+def test_rounds_may_differentiate_but_read_no_gradients(lines: tuple[str, ...], is_independent: bool):
+    body = [CallSite("a.py", 10 + number, "f", line) for number, line in enumerate(lines)]
+    assert rounds_are_independent(body, [], may_differentiate=True) is is_independent
