@@ -20,6 +20,7 @@ triggers = ("explicit-inverse",)
 @dataclass(frozen=True)
 class State:
     lengths: nn.Parameter
+    noise: Tensor
     optimizer: torch.optim.Optimizer
     batches: list[tuple[Tensor, Tensor]]
 
@@ -29,20 +30,21 @@ def setup(device: str) -> State:
     lengths = nn.Parameter(torch.zeros(6, device=device))
     points = [torch.rand(400, 6, device=device) for _ in range(16)]
     batches = [(each, torch.sin(4 * each.sum(dim=1))) for each in points]
-    return State(lengths, torch.optim.SGD([lengths], lr=1e-3), batches)
+    noise = 0.1 * torch.eye(400, device=device)
+    return State(lengths, noise, torch.optim.SGD([lengths], lr=1e-3), batches)
 
 
-def covariance(points: Tensor, lengths: Tensor) -> Tensor:
+def covariance(points: Tensor, lengths: Tensor, noise: Tensor) -> Tensor:
     scaled = points / lengths.exp()
     squares = scaled.square().sum(dim=1)
     distances = squares[:, None] + squares - 2 * scaled @ scaled.T
-    return torch.exp(-distances) + 0.1 * torch.eye(len(points), device=points.device)
+    return torch.exp(-distances) + noise
 
 
 def pitfall(state: State) -> Iterator[Tensor]:
     for points, values in state.batches:
         state.optimizer.zero_grad()
-        matrix = covariance(points, state.lengths)
+        matrix = covariance(points, state.lengths, state.noise)
         loss = values @ torch.inverse(matrix) @ values  # expect: explicit-inverse
         loss.backward()
         state.optimizer.step()
@@ -52,7 +54,7 @@ def pitfall(state: State) -> Iterator[Tensor]:
 def fix(state: State) -> Iterator[Tensor]:
     for points, values in state.batches:
         state.optimizer.zero_grad()
-        matrix = covariance(points, state.lengths)
+        matrix = covariance(points, state.lengths, state.noise)
         loss = values @ torch.linalg.solve(matrix, values)
         loss.backward()
         state.optimizer.step()
