@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import copy
-import sys
 import threading
 from collections.abc import Iterable, Iterator
+from types import FrameType
+
+from profkit.core.other_threads import FramesOfThreads
 
 Parts = tuple[str, ...]
 """A name, its attributes and its items: ``("self", ".history")``, ``("stats", "['loss']")``."""
@@ -44,12 +46,13 @@ def parse(text: str) -> ast.Module:
 
 def _others_parse() -> bool:
     """Whether another thread is within `ast.parse`."""
-    for thread, innermost in sys._current_frames().items():
-        frame = innermost if thread != threading.get_ident() else None
-        while frame is not None:
-            if frame.f_code is ast.parse.__code__:
-                return True
-            frame = frame.f_back
+    with FramesOfThreads() as innermost:
+        for thread, running in innermost.items():
+            frame: FrameType | None = running if thread != threading.get_ident() else None
+            while frame is not None:
+                if frame.f_code is ast.parse.__code__:
+                    return True
+                frame = frame.f_back
     return False
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import _thread
 import ctypes
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 from types import FrameType
+
+from profkit.core.other_threads import FramesOfThreads
 
 _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
@@ -66,8 +67,9 @@ def raise_in_main_thread(raised: type[BaseException], may_interrupt: Callable[[F
         return False
     try:
         main = threading.main_thread().ident or 0
-        if _waiting or not may_interrupt(sys._current_frames().get(main)):
-            return False
+        with FramesOfThreads() as innermost:
+            if _waiting or not may_interrupt(innermost.get(main)):
+                return False
         _raising.append(raised)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(raised))
         return True

@@ -22,6 +22,7 @@ from profkit.collect.program.guard import uncompiled
 from profkit.collect.program.living import living
 from profkit.collect.sessions.host_marks import Mark, open_mark
 from profkit.core.marks import LINE_MARK, UNMARKED
+from profkit.core.other_threads import FramesOfThreads
 from profkit.run.directory import CallSite
 from profkit.source.code import function_name, source_file, source_line
 
@@ -128,9 +129,10 @@ class LineTracer:
         """End the tracing, from any thread. It ends at one of the next lines or calls, even in functions whose lines
         are no longer marked."""
         self._is_expired = True
-        for frame in walk_up(sys._current_frames().get(self._thread)):
-            if frame.f_trace is not None:
-                frame.f_trace_lines = True
+        with FramesOfThreads() as innermost:
+            for frame in walk_up(innermost.get(self._thread)):
+                if frame.f_trace is not None:
+                    frame.f_trace_lines = True
 
     def pause(self) -> None:
         """Stop tracing for a moment and close all marks, so that none extends over what comes next."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -28,6 +27,7 @@ from profkit.collect.whole_run.memory import MemoryCurve
 from profkit.collect.whole_run.step_times import StepTimes
 from profkit.collect.whole_run.waiting import running_for
 from profkit.core.errors import ProfkitError
+from profkit.core.other_threads import FramesOfThreads
 from profkit.run.directory import ACCOUNT_FILE, CallSite, save
 from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
 from profkit.source.code import function_name, source_file, source_line
@@ -205,9 +205,8 @@ class RunWatch:
             self._live.look(self._looked_ns, activity, self._memory.latest, self._devices.taken)
 
     def _look(self) -> None:
-        running = running_for(self._thread, sys._current_frames())
-        stack = self._read(running.frames)
-        self._follow(running.thread)
+        stack, thread = self._read_running()
+        self._follow(thread)
         now_ns, cpu_ns = time.monotonic_ns() - self._origin_ns, self._read_cpu_ns()
         may_have_slept = cpu_ns - self._cpu_ns < _BUSY * (now_ns - self._looked_ns)
         if stack[0] is StackActivity.OTHER and may_have_slept:
@@ -221,6 +220,13 @@ class RunWatch:
         if stack[1] != self._last_lines:
             self._note_entries(stack[1])
             self._last_lines = stack[1]
+
+    def _read_running(self) -> tuple[_Stack, int]:
+        """What runs, and on which thread. No frame is held any longer: it would keep its values alive."""
+        with FramesOfThreads() as innermost:
+            running = running_for(self._thread, innermost)
+            innermost.clear()
+            return self._read(running.frames), running.thread
 
     def _add(self, stack: _Stack, until_ns: int, cpu_ns: int) -> None:
         """The stack had the time since the one before, and the CPU up to this reading."""
