@@ -40,8 +40,8 @@ from profkit.patterns import Places, call_site, locations_of, program_operators,
 from profkit.patterns.flow.copying_lines import LEAST_TENSORS, located_lines, runs_among, statements_of
 from profkit.patterns.program import located_operators
 from profkit.rules.base import MEDIUM_FROM, CallSite, Facts, Kind, Need, Suspicion, Suspicions, rule
-from profkit.savings import Edit, combine, shrink_spans
-from profkit.savings.pricing import give_back_less
+from profkit.savings import Edit
+from profkit.savings.pricing import shrink_runs
 from profkit.source.statements import effect_of, names_in
 from profkit.source.syntax import name_called
 
@@ -128,9 +128,7 @@ def _without_copies(facts: Facts, found: _Average) -> Edit:
         mine[(facts.lines.site[mine] == found.line) & operators_of(facts.trace, _ADDING)[mine]]
     )
     kept = np.array([spent_ns(facts, run[adding[run]]).sum() for run in runs], dtype=np.int64)
-    start, end = facts.trace.events.start_ns[[run[0] for run in runs]], facts.tree.end_ns[[run[-1] for run in runs]]
-    spans = shrink_spans(start, end, kept, _UNCERTAINTY)
-    return combine([spans, give_back_less(facts, mine, 0.0, _UNCERTAINTY)])
+    return shrink_runs(facts, runs, kept, _UNCERTAINTY)
 
 
 def _spent(facts: Facts, line: int) -> int:

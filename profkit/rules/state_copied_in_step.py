@@ -41,8 +41,8 @@ from profkit.patterns.loops.located import sites_of_located_step
 from profkit.patterns.program import located_operators
 from profkit.patterns.step_calls import repeated_in_measured
 from profkit.rules.base import MEDIUM_FROM, CallSite, Facts, Kind, Need, Suspicion, Suspicions, rule
-from profkit.savings import Edit, combine, shrink_spans
-from profkit.savings.pricing import give_back_less
+from profkit.savings import Edit
+from profkit.savings.pricing import shrink_runs
 from profkit.trace import Rows
 
 _LEAST_OF_TRAINED = 0.5
@@ -85,9 +85,7 @@ def _suspect(facts: Facts, site: int, rows: Rows, tensors: int) -> Suspicion:
 
 def _without(facts: Facts, rows: Rows) -> Edit:
     runs = runs_among(facts, rows)
-    start, end = facts.trace.events.start_ns[[run[0] for run in runs]], facts.tree.end_ns[[run[-1] for run in runs]]
-    spans = shrink_spans(start, end, np.zeros(len(runs), dtype=np.int64), _UNCERTAINTY)
-    return combine([spans, give_back_less(facts, rows, 0.0, _UNCERTAINTY)])
+    return shrink_runs(facts, runs, np.zeros(len(runs), dtype=np.int64), _UNCERTAINTY)
 
 
 def _is_unread(facts: Facts, copying: CallSite) -> bool:

@@ -168,6 +168,14 @@ def take_less(
     return combine([scale_operators(facts, rows, kept, uncertainty, launch_kept), giving_back])
 
 
+def shrink_runs(facts: Facts, runs: list[Rows], kept_ns: Int64s, uncertainty: float) -> Edit:
+    """From the first operator of each run to its last only so much is left, Python's time between included. Giving
+    back what they allocate goes, whenever that is."""
+    start, end = facts.trace.events.start_ns[[run[0] for run in runs]], facts.tree.end_ns[[run[-1] for run in runs]]
+    spans = shrink_spans(start, end, kept_ns, uncertainty)
+    return combine([spans, give_back_less(facts, np.concatenate(runs), 0.0, uncertainty)])
+
+
 def give_back_less(facts: Facts, rows: Rows, kept: Float64s | float, uncertainty: float) -> Edit:
     """Giving back to the system what these operators allocate, whenever that is, takes the share ``kept`` of its
     time."""
