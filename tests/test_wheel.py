@@ -16,13 +16,15 @@ ROOT = Path(__file__).parent.parent
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory that holds the unpacked wheel, as site-packages would."""
-    built = tmp_path_factory.mktemp("wheel")
+    built, temporary = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("temporary")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(built)],
         cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(temporary)},
         check=True,
         capture_output=True,
     )
+    assert list(temporary.iterdir()) == []
     (wheel,) = built.glob("*.whl")
     site = built / "site"
     with zipfile.ZipFile(wheel) as archive:
