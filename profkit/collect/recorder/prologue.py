@@ -16,6 +16,7 @@ import sys
 from profkit.collect.machine.heap import give_back
 from profkit.collect.machine.patience import Patience
 from profkit.collect.program.clocks import time
+from profkit.collect.program.inductor import inductor_is_being_imported
 from profkit.collect.sessions.allowance import MANY_EVENTS, Allowance
 from profkit.collect.sessions.bounds import Imports
 from profkit.collect.sessions.held_memory import HeldMemory
@@ -106,7 +107,7 @@ class Prologue:
         recording, which crashes the process.
         """
         if not self._is_on:
-            if self.is_due():
+            if self.is_due() and not inductor_is_being_imported():  # else the next look
                 self._begin_again()
             return self.was_full
         self._tracer.stop(sys._getframe())

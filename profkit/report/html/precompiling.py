@@ -36,7 +36,7 @@ class CompiledTemplates(BuildHookInterface[Any]):
         for file in made.iterdir():
             build_data["force_include"][str(file)] = (_HERE / engine.COMPILED / file.name).as_posix()
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002  # hatch's
         """Remove the modules again: the wheel has them."""
         for folder in {Path(file).parent for file in build_data["force_include"]}:
             if folder.name.startswith(_PREFIX):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import torch
 
 from profkit.collect.memory.allocator import CudaAllocator
 from profkit.collect.program import inductor
+from tests.forks import LONGEST_S
 
 
 @pytest.mark.parametrize(("others", "is_hidden"), [((), True), (("profkit-sampler",), True), (("loader",), False)])
@@ -33,3 +35,31 @@ def test_a_snapshot_of_the_memory_does_not_import_it(monkeypatch):
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: asked.append("_inductor" in torch._lazy_modules))
     CudaAllocator().snapshot()
     assert asked == [False]
+
+
+AMID_THE_IMPORT = """
+import importlib.abc, sys, torch
+from profkit.collect.program.inductor import inductor_is_being_imported
+from profkit.collect.sessions.session import ProfilerSession
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "torch._inductor.custom_graph_pass":  # the first that the settings import
+            print(inductor_is_being_imported())
+            session = ProfilerSession(cuda=False)
+            session.start()
+            torch.ones(2) + 1
+            session.stop()
+            print(session.count_events()[0] > 0)
+sys.meta_path.insert(0, Finder())
+import torch._inductor.config
+print(inductor_is_being_imported(), torch._inductor.config.triton.cudagraphs is not None)
+"""
+
+
+def test_a_recording_may_begin_while_the_compiler_is_being_imported():
+    """Making an optimizer imports it, for seconds on a crowded machine, where profkit may look once more at what comes
+    before the first step. ``torch.profiler`` fails there: the module is there in part."""
+    told = subprocess.run(
+        [sys.executable, "-c", AMID_THE_IMPORT], capture_output=True, text=True, check=False, timeout=LONGEST_S
+    )
+    assert told.stdout.split() == ["True", "True", "False", "True"], told.stderr
