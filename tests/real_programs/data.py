@@ -673,3 +673,31 @@ def rated(name: str, users: int, items: int, each: int = 20, others: int = 99) -
         (folder / f"{name}.test.negative").write_text("".join("\t".join(map(str, row)) + "\n" for row in ranked))
 
     return write
+
+
+def clicked(train: int, test: int, items: int) -> Write:
+    """Pickled (sequences, targets) of clicks: items count from 1, some twice in a sequence."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        random = np.random.default_rng(0)
+        for name, count in (("train.txt", train), ("test.txt", test)):
+            lengths = random.integers(1, 16, count).tolist()
+            clicks = [random.integers(1, items + 1, length + 1).tolist() for length in lengths]
+            pairs = ([each[:-1] for each in clicks], [each[-1] for each in clicks])
+            (folder / name).write_bytes(pickle.dumps(pairs))
+
+    return write
+
+
+def series(file: str, rows: int, columns: int) -> Write:
+    """Numbers between 0 and 1 that follow daily waves, a row an hour, divided by commas."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(0)
+        hours, phases = np.arange(rows)[:, None], random.random(columns)
+        waves = 0.5 + 0.3 * np.sin(2 * np.pi * (hours / 24 + phases)) + 0.1 * random.random((rows, columns))
+        np.savetxt(folder / file, waves, "%.4f", ",")
+
+    return write

@@ -1467,6 +1467,105 @@ _UNSEEN = (
     ),
 )
 
+_LATEST = (
+    Program(
+        "session-graph",
+        "CRIPAC-DIG/SR-GNN",
+        "pytorch_code/main.py",
+        ("--epoch=3",),
+        data={"datasets/sample": data.clicked(4000, 800, items=309)},
+        edits=((r"import pickle", "import pickle, torch, numpy; torch.manual_seed(0); numpy.random.seed(0)"),),
+        masks=(*TIMES, r"(?m)^start .*$"),
+        needs=("networkx",),
+    ),
+    Program(
+        "sequence-gan",
+        "suragnair/seqGAN",
+        "main.py",
+        parts=(
+            "main.py",
+            "generator.py",
+            "discriminator.py",
+            "helpers.py",
+            "oracle_EMBDIM32_HIDDENDIM32_VOCAB5000_MAXSEQLEN20.trc",
+            "oracle_samples.trc",
+        ),
+        edits=(
+            (r"import pdb\n\nimport torch", "import pdb\n\nimport torch; torch.manual_seed(0)"),
+            (r"MLE_TRAIN_EPOCHS = 100", "MLE_TRAIN_EPOCHS = 2"),
+            (r"ADV_TRAIN_EPOCHS = 50", "ADV_TRAIN_EPOCHS = 4"),
+            (r"POS_NEG_SAMPLES = 10000", "POS_NEG_SAMPLES = 640"),
+            (r"oracle, 50, 3\)", "oracle, 2, 2)"),
+            (
+                r"train_generator_PG\(gen, gen_optimizer, oracle, dis, 1\)",
+                "train_generator_PG(gen, gen_optimizer, oracle, dis, 8)",
+            ),
+            (r"oracle, 5, 3\)", "oracle, 1, 1)"),
+            (r"torch.load\(oracle_samples_path\)", "torch.load(oracle_samples_path)[:POS_NEG_SAMPLES]"),
+        ),
+    ),
+    Program(
+        "capsule-graph",
+        "benedekrozemberczki/CapsGNN",
+        "src/main.py",
+        ("--epochs=25", "--batch-size=8"),
+        directory="",
+        parts=("src", "input/train", "input/test"),
+        data={"output": data.names("there.txt", 0)},
+        edits=(
+            (r"(?m)^import random$", "import random; random.seed(0)", "src/capsgnn.py"),
+            (r"(?m)^import torch$", "import torch; torch.manual_seed(0)", "src/capsgnn.py"),
+            (r"torch.nn.Conv1d\(", "torch.nn.Conv2d(", "src/layers.py"),
+            (r"\t\t\tb_ij", "            b_ij", "src/layers.py"),
+        ),
+        needs=("torch_geometric", "texttable", "tqdm", "pandas"),
+    ),
+    Program(
+        "attention-walk",
+        "benedekrozemberczki/AttentionWalk",
+        "src/main.py",
+        ("--epochs=80", "--edge-path=./input/chameleon_edges.csv"),
+        directory="",
+        parts=("src", "input"),
+        data={"output": data.names("there.txt", 0)},
+        edits=((r"(?m)^import torch$", "import torch; torch.manual_seed(0)", "src/attentionwalk.py"),),
+        needs=("networkx", "texttable", "tqdm", "pandas", "scipy"),
+    ),
+    Program(
+        "named-entities",
+        "jiesutd/NCRFpp",
+        "main.py",
+        ("--config", "demo.train.config"),
+        parts=("main.py", "demo.train.config", "model", "utils", "sample_data"),
+        edits=(
+            (r"iteration=1\b", "iteration=12", "demo.train.config"),
+            (r"word_emb_dir=sample", "#word_emb_dir=sample", "demo.train.config"),
+        ),
+        masks=(*TIMES, r"speed: [\d.]+st/s"),
+    ),
+    Program(
+        "graph-forecast",
+        "nnzhan/MTGNN",
+        "train_single_step.py",
+        (
+            "--device=cpu",
+            "--data=data/series.txt",
+            "--num_nodes=24",
+            "--subgraph_size=8",
+        ),
+        parts=("train_single_step.py", "util.py", "net.py", "layer.py", "trainer.py"),
+        data={"data": data.series("series.txt", 900, 24), "model": data.names("there.txt", 0)},
+        edits=(
+            (r"import torch\n", "import torch; torch.manual_seed(0)\n"),
+            (r"import numpy as np", "import numpy as np; np.random.seed(0)"),
+            (r"model = torch.load\(f\)", "model = torch.load(f, weights_only=False)"),
+            (r"set_num_threads\(3\)", "set_num_threads(1)"),
+            (r"for i in range\(10\)", "for i in range(1)"),
+        ),
+        needs=("scipy",),
+    ),
+)
+
 PROGRAMS = (
     *_EXAMPLES,
     *_LANGUAGE,
@@ -1482,6 +1581,7 @@ PROGRAMS = (
     *_VARIED,
     *_FIELDS,
     *_UNSEEN,
+    *_LATEST,
 )
 
 
