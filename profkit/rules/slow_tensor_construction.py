@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.derive.operators.operators import parse_dims, parse_types
 from profkit.patterns import (
     Shapes,
     by_shapes,
@@ -37,16 +36,14 @@ from profkit.patterns import (
     first_shape,
     frequent_lines,
     length_ns,
-    named_operators,
     times_per_step,
 )
+from profkit.patterns.time.list_reading import lists_read
 from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_time, rule
 from profkit.savings import shrink_spans
 from profkit.savings.pricing import BANDWIDTH
 from profkit.trace import Int64s, Rows, among
 
-_MIN_ELEMENTS = 1024
-"""A tenth of a millisecond; shorter lists are labels, lengths, the settings of a layer or one observation."""
 _NUMBERS_PER_ARRAY = 1.5
 """`np.stack` took 306 to 343 ns an array, PyTorch 175 to 272 ns a number (arrays of 4 and 96 numbers of three types;
 torch 2.13, NumPy 2)."""
@@ -62,9 +59,9 @@ _UNCERTAINTY = 0.15
 @rule(Kind.FAULT, Need.OPERATORS, Need.SHAPES)
 def slow_tensor_construction(facts: Facts) -> Suspicions:
     """Look at each line that makes tensors of lists."""
-    constructions, start_ns = _find_constructions(facts)
-    for rows in frequent_lines(facts, constructions):
-        start = start_ns[among(constructions, rows)]
+    read = lists_read(facts)
+    for rows in frequent_lines(facts, read.rows):
+        start = read.start_ns[among(read.rows, rows)]
         end = facts.trace.events.start_ns[rows]
         steps = facts.steps.measured_count
         spent_ns = facts.steps.per_step_ns(length_ns(facts, start, end).sum())
@@ -97,30 +94,3 @@ def _last_size(shapes: Shapes) -> int:
     """The last dimension of the first tensor, if it has several; else 0, for a list of single numbers."""
     shape = first_shape(shapes)
     return shape[-1] if len(shape) > 1 else 0
-
-
-def _find_constructions(facts: Facts) -> tuple[Rows, Int64s]:
-    """Where in the measured steps an empty tensor is followed by the `to` and `lift_fresh` of one of its shape: each
-    such `to`, and the end of the call that made the empty tensor."""
-    events = facts.trace.events
-    aside = facts.updates.inside | facts.lines.backward
-    called = facts.operators.rows
-    called = called[facts.measured[called] & ~aside[called]]
-    empty, to, lifted = (
-        named_operators(facts, name)[called] for name in ("aten::empty", "aten::to", "aten::lift_fresh")
-    )
-    at = np.flatnonzero(empty[:-2] & to[1:-1] & lifted[2:]) + 1
-    at = at[facts.operators.elements[called[at]] >= _MIN_ELEMENTS]
-    made, ends = called[at - 1], called[at]
-    keys = np.stack([events.concrete_code[made], events.dims_code[ends]])
-    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
-    same = np.array([_is_of_size(facts.trace.text_of(a), facts.trace.text_of(b)) for a, b in distinct.T], dtype=bool)
-    chosen = same[inverse.reshape(-1)]
-    return ends[chosen], facts.tree.end_ns[made[chosen]]
-
-
-def _is_of_size(arguments: str, dims: str) -> bool:
-    """Whether a tensor of these dimensions was asked for: the size is the first argument of `empty`."""
-    size = next(iter(parse_types(arguments)), "")
-    shape = next(iter(parse_dims(dims)), ())
-    return size.replace(" ", "") == str(list(shape)).replace(" ", "")

@@ -103,7 +103,8 @@ take less than this; and while a device idles, recording adds several per cent h
 buffers)."""
 _NOTABLE_SHARE = 0.2
 """Of the located step's time outside PyTorch: a line with less is no place to begin."""
-_MOST_LINES = 3
+_MOST_LINES, _MOST_LEADS = 3, 8
+"""Named, and looked at as the first: a function whose work is spread may have no line among the first three."""
 _MOST_OF_PLAIN = 1.5
 """Of the device's idle time in plain steps. CUPTI slows launches, and so a step, by up to 40 % (H100)."""
 _UNCERTAINTY = 0.5
@@ -207,7 +208,21 @@ def _sampled_lines(facts: Facts, share: float) -> tuple[OutsideLine, ...]:
     }
     lines = [line for line in lines_outside(facts) if (line.price.site.file, line.price.site.line) not in updating]
     lines = [line for line in lines if not _is_repeated(facts, line.price.site) and not _is_seldom(facts, line)]
-    return tuple(line for line in lines[:_MOST_LINES] if line.outside >= _NOTABLE_SHARE * share or line is lines[0])
+    leads: dict[tuple[str, str], OutsideLine] = {}
+    for line in lines[:_MOST_LEADS]:
+        leads.setdefault((line.price.site.file, line.price.site.function), line)
+    lead = max(leads.values(), key=lambda line: _with_its_function(facts, line), default=None)
+    if lead is None:
+        return ()
+    others = [line for line in lines[:_MOST_LINES] if line is not lead and line.outside >= _NOTABLE_SHARE * share]
+    return (lead, *others[: _MOST_LINES - 1])
+
+
+def _with_its_function(facts: Facts, line: OutsideLine) -> float:
+    """What the line takes, or its function if its work is spread over several lines."""
+    function = outside_in_function(facts, line.price.site).share
+    is_spread = not facts.device.present and function >= _SPREAD * line.price.share
+    return max(line.outside, function) if is_spread else line.outside
 
 
 def _share_of_plain(facts: Facts, share: float) -> float:

@@ -145,6 +145,19 @@ def test_time_in_operators_is_not_outside_of_them_however_often_their_line_is_sa
     assert [place.line for place in found.places.all()] == [5]
 
 
+def test_time_in_which_a_list_becomes_a_tensor_is_not_outside_of_pytorch():
+    """`slow-tensor-construction` tells it: 25 of the 40 % of the line."""
+    reading = [
+        op("aten::empty", 1000, 10, concrete='["[2000]"]'),
+        op("aten::to", 1510, 10, dims="[[2000]]", types='["float"]'),
+        op("aten::lift_fresh", 1520, 10, dims="[[2000]]", types='["float"]'),
+    ]
+    marks = [mark(0, 0, 1000), mark(1, 1000, 700), mark(2, 1700, 300)]
+    located = [step(0, 0, 2000), *marks, op("aten::mm", 0, 1000), *reading]
+    (found,) = find_sampled({(0,): 40, (1,): 40, (2,): 20}, steps(*reading, before=located))
+    assert [place.line for place in found.places.all()] == [6, 5]
+
+
 @pytest.mark.parametrize(("share", "reported"), [(20, 1), (19, 0)])
 def test_what_plain_steps_do_not_show_was_the_recordings(share, reported):
     assert len(find_sampled({(1,): share})) == reported
@@ -158,6 +171,16 @@ def test_of_many_lines_that_take_little_each_the_function_is_priced(others, limi
     assert found.location.line == 4
     assert f"Without {limit}, the step would be at most {'28' if others == 6 else '18'} % shorter." in found.message
     assert found.severity is (Severity.MEDIUM if others == 6 else Severity.LOW)
+
+
+@pytest.mark.parametrize(("each", "line", "limit"), [(5, 30, "all lines of `helper`"), (2, 4, "this line")])
+def test_a_function_whose_many_lines_take_more_than_any_line_comes_first(each, line, limit):
+    """A line of 13 %, and four lines of another function with 20 or 8 %."""
+    sites = (*SITES, *(CallSite("train.py", 30 + n, "helper", "return f(x)") for n in range(4)))
+    stacks = stacks_of(sites, {(0,): 13, (3,): each + 1, (4,): each, (5,): each, (6,): each - 1})
+    (found,) = unattributed_time.check(facts_of(steps(), run=Run(torch="2.13"), callsites=sites, stacks=stacks))
+    assert found.location is not None
+    assert (found.location.line, limit in found.message) == (line, True)
 
 
 def test_the_function_that_trains_is_never_priced():

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.patterns.places.events import call_site
+from profkit.patterns.time.list_reading import lists_read
 from profkit.run.directory import CallSite, SampledStack
 
 MAIN, WORKER, THREAD = "main", "worker", "thread"
@@ -82,7 +83,7 @@ class OutsideLine(Struct, frozen=True):
 @derived_once
 def lines_outside(facts: Facts) -> tuple[OutsideLine, ...]:
     """The lines of the recorded thread that take most time outside of PyTorch, the first one most. Time in which a
-    DataLoader makes a batch does not count."""
+    DataLoader makes a batch does not count, nor that in which PyTorch reads a list."""
     sampled = _Sampled.of(facts, MAIN)
     inside = Counter[CallSite]()
     for stack in sampled.stacks:
@@ -112,13 +113,17 @@ def outside_in_function(facts: Facts, site: CallSite) -> CallPrice:
 
 
 def _operators_by_line(facts: Facts) -> dict[tuple[str, int], float]:
-    """The share of the measured steps that operators take, by the line that calls them."""
+    """The share of the measured steps that operators take, and lists that PyTorch reads, by the line that calls
+    them."""
     events, steps = facts.trace.events, facts.steps
-    rows = np.flatnonzero(facts.tree.outermost(facts.trace.mask_of(facts.operators.rows)))
-    rows = rows[facts.measured[rows] & (events.lane[rows] == steps.main_lane) & (facts.lines.site[rows] >= 0)]
+    rows, read = np.flatnonzero(facts.tree.outermost(facts.trace.mask_of(facts.operators.rows))), lists_read(facts)
+    reading_ns = events.start_ns[read.rows] - read.start_ns
+    taken_ns = np.concatenate([events.duration_ns[rows], reading_ns])
+    rows = np.concatenate([rows, read.rows])
+    mine = facts.measured[rows] & (events.lane[rows] == steps.main_lane) & (facts.lines.site[rows] >= 0)
     total_ns = max(int((steps.end_ns[steps.measured] - steps.start_ns[steps.measured]).sum()), 1)
-    sites, number = np.unique(facts.lines.site[rows], return_inverse=True)
-    ns = np.bincount(number, events.duration_ns[rows], len(sites))
+    sites, number = np.unique(facts.lines.site[rows[mine]], return_inverse=True)
+    ns = np.bincount(number, taken_ns[mine], len(sites))
     shares: dict[tuple[str, int], float] = {}
     for site, taken in zip(sites.tolist(), (ns / total_ns).tolist(), strict=True):
         if (known := call_site(facts, site)) is not None:
