@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from math import inf
-from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
+from types import FunctionType
 from typing import Any
 
 from torch import nn
@@ -49,8 +49,6 @@ _TRACED_PER_S = 100_000
 """Line marks let events come at most about so fast: 54,000 to 110,000 were measured."""
 _WATCHED = (FunctionType, nn.Module, Optimizer, Parameter)
 """What the watches look for that begin with a step, among all objects."""
-_SUSPENDED = (AsyncGeneratorType, CoroutineType, GeneratorType)
-"""The same of those that end with it."""
 
 
 class PhaseRecordings:
@@ -374,10 +372,6 @@ class PhaseRecordings:
                 self.keep()
 
     def _end_watches(self, ended: Phase) -> None:
-        with walk_once(*_SUSPENDED):
-            self._end_each_watch(ended)
-
-    def _end_each_watch(self, ended: Phase) -> None:
         if self._calls.is_installed or ended is Phase.LOCATED:  # it may have left within the step, its budget used
             with self._allowance.spending():
                 self._calls.end_step()
