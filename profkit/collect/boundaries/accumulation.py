@@ -67,7 +67,9 @@ def living_optimizers() -> list[Optimizer]:
 
 def has_living_optimizer() -> bool:
     """Whether any optimizer is alive; walks only if none that was seen before still is."""
-    return any(one() is not None for one in _seen) or bool(living_optimizers())
+    if not any(one() is not None for one in _seen):
+        _seen[:] = map(weakref.ref, living(Optimizer))
+    return bool(_seen)
 
 
 def _find_gradient(optimizer: Optimizer | None) -> StorageWeakRef | None:
