@@ -75,14 +75,15 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
         baseline: Path | None,
         **options: Any,
     ) -> None:
-        from profkit.core.memory_reuse import reuse_memory_for_columns
+        from profkit.core.memory_reuse import collecting_later, reuse_memory_for_columns
 
-        reuse_memory_for_columns()  # the rules import NumPy, whose threads would keep this process from forking
-        from profkit.diagnosis.settings import Settings, read_settings
+        with collecting_later():
+            reuse_memory_for_columns()  # the rules import NumPy, whose threads would keep this process from forking
+            from profkit.diagnosis.settings import Settings, read_settings
 
-        folder = working_directory()
-        project = Settings() if folder is None else read_settings(folder)
-        settings = project.overridden(select, ignore, fail_on, fail_on_opportunity, baseline)
+            folder = working_directory()
+            project = Settings() if folder is None else read_settings(folder)
+            settings = project.overridden(select, ignore, fail_on, fail_on_opportunity, baseline)
         command(settings=settings, **options)
 
     decorated: Callable[..., None] = with_settings

@@ -311,11 +311,14 @@ def _finish_program(
     recorded: RecordedProgram, tried: BatchTrials | None, measure: bool, wished: Delivery, settings: Settings
 ) -> None:
     """Diagnose a program, and each further window recorded while it ran; print the first recording's report."""
+    from profkit.core.memory_reuse import collecting_later
+
     first, *windows = recorded.directories
     if recorded.is_launch:
         windows, diagnosed = [], [diagnose_launch(str(first), None, None, measure, settings)[0]]
     else:
-        diagnosed = [_diagnose(first, measure, settings)]
+        with collecting_later():
+            diagnosed = [_diagnose(first, measure, settings)]
     _deliver(diagnosed[0], first, wished, settings)
     if tried is not None:
         _tell_batches(tried, diagnosed[0], wished)

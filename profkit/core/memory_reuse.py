@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 _WHILE_IMPORTING = {
     "OPENBLAS_NUM_THREADS": "1",  # starting a thread per core takes as long as the rest of the import
@@ -24,6 +25,18 @@ def stop_collecting_garbage() -> None:
     """Do not look for reference cycles: a diagnosis makes hardly any, and the process ends soon."""
     gc.disable()
     atexit.register(gc.freeze)  # or Python would look once more at the end
+
+
+@contextmanager
+def collecting_later() -> Iterator[None]:
+    """Look for no reference cycles meanwhile: hardly any are made by imports or by judging, which make many objects."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def reuse_memory_for_columns() -> None:

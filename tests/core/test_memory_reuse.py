@@ -43,6 +43,18 @@ def test_reading_alone_leaves_the_garbage_collector_on() -> None:
     assert _in_a_process("stop_collecting_garbage(); print(gc.isenabled())") == "False"
 
 
+def test_garbage_is_collected_again_unless_it_was_not_before() -> None:
+    code = """
+with collecting_later():
+    print(gc.isenabled())
+print(gc.isenabled())
+gc.disable()
+with collecting_later():
+    pass
+print(gc.isenabled())"""
+    assert _in_a_process(code).split() == ["False", "True", "False"]
+
+
 @pytest.mark.parametrize(
     "library", [object(), OSError("no such library"), TypeError("no name")], ids=["no such function", "none", "no name"]
 )

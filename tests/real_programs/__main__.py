@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.real_programs.programs import PROGRAMS, Program
-from tests.real_programs.running import Row, compared, findings_in, turn
+from tests.real_programs.running import Row, compared, compile_profkit, findings_in, turn
 from tests.real_programs.staging import absence, stage
 from tests.real_programs.table import render, render_sums
 
@@ -23,6 +23,7 @@ def main() -> None:
     options = _options()
     named = {program.name: program for program in PROGRAMS}
     programs = [named[name] for name in options.only or named]
+    compile_profkit()
     with tempfile.TemporaryDirectory(prefix="real-programs-") as temporary:
         work = (options.work or Path(temporary)).resolve()
         rows = []

@@ -54,9 +54,22 @@ class Accumulation:
         return before, held
 
 
+_seen: list[weakref.ref[Optimizer]] = []
+"""Those that the last walk found."""
+
+
 def living_optimizers() -> list[Optimizer]:
     """All optimizers that are alive; walks the garbage collector's list once."""
-    return living(Optimizer)
+    found: list[Optimizer] = living(Optimizer)
+    _seen[:] = map(weakref.ref, found)
+    return found
+
+
+def has_living_optimizer() -> bool:
+    """Whether any optimizer is alive; walks only if none that was seen before still is."""
+    if not any(one() is not None for one in _seen):
+        _seen[:] = map(weakref.ref, living(Optimizer))
+    return bool(_seen)
 
 
 def _find_gradient(optimizer: Optimizer | None) -> StorageWeakRef | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from profkit.collect.boundaries.accumulation import Accumulation, living_optimizers
+from profkit.collect.boundaries.accumulation import Accumulation, has_living_optimizer
 from profkit.collect.program.dropped import WhenDropped
 from profkit.collect.program.guard import Guard, uncompiled
 
@@ -56,7 +56,7 @@ class BackwardPasses:
             return
         self._passes += 1
         if self._passes == _LEAST and not self._is_chosen:
-            self._has_optimizer = bool(living_optimizers())
+            self._has_optimizer = has_living_optimizer()
         if self._has_optimizer and self._dropped < _DROPPED:
             self._wait_for_optimizer()
         elif self._passes >= _LEAST or self._is_chosen:

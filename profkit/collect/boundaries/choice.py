@@ -8,7 +8,7 @@ from threading import get_ident
 
 from msgspec import Struct
 
-from profkit.collect.boundaries.accumulation import Accumulation, living_optimizers
+from profkit.collect.boundaries.accumulation import Accumulation, has_living_optimizer
 from profkit.collect.program.clocks import time
 from profkit.collect.program.engine import in_backward_pass
 from profkit.run.plan import EXPLICIT, SIGNALS
@@ -131,7 +131,7 @@ class SignalChoice:
     @property
     def awaits_optimizer(self) -> bool:
         """Whether the steps `may_be_outdone` and an optimizer exists."""
-        return self.may_be_outdone and bool(living_optimizers())
+        return self.may_be_outdone and has_living_optimizer()
 
     @property
     def gives_way(self) -> bool:

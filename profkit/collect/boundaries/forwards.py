@@ -116,8 +116,8 @@ def _given_to_compiler() -> Iterator[bool]:
         return
     for thing in living(FunctionType, nn.Module):
         if type(thing) is FunctionType:
-            attributes = attributes_of(thing)
-            if "_torchdynamo_orig_callable" in attributes and "_torchdynamo_disable" not in attributes:
+            # not `attributes_of`, which would make a dictionary for each of 60,000 functions, and stay
+            if hasattr(thing, "_torchdynamo_orig_callable") and not hasattr(thing, "_torchdynamo_disable"):
                 yield True
         elif "_orig_mod" in _parts(thing) or attributes_of(thing).get("_compiled_call_impl") is not None:
             yield True

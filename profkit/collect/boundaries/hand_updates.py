@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch._C import TensorBase
 
-from profkit.collect.boundaries.accumulation import living_optimizers
+from profkit.collect.boundaries.accumulation import has_living_optimizer
 from profkit.collect.machine.patience import Patience
 from profkit.collect.program.guard import noticed
 
@@ -103,7 +103,7 @@ class HandUpdates:
         """Whether the program may update the model's weights without a gradient: it does not only infer, and has no
         optimizer, whose steps would tell."""
         if self._has_optimizer is None:
-            self._has_optimizer = bool(living_optimizers())
+            self._has_optimizer = has_living_optimizer()
         return module.training and not (self._chose or self._has_optimizer)
 
 

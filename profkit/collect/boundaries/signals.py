@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from profkit.collect.boundaries.accumulation import living_optimizers
+from profkit.collect.boundaries.accumulation import has_living_optimizer
 from profkit.collect.boundaries.backward_passes import BackwardPasses
 from profkit.collect.boundaries.choice import BACKWARD, DATALOADER, FORWARD, OPTIMIZER, StepBoundary
 from profkit.collect.boundaries.forwards import ForwardCalls
@@ -145,7 +145,7 @@ class StepSignals:
         write their models as functions have no other sign of one. Not the first time: Python has yet to work out what
         to differentiate, and may call a model for it."""
         if self._gradients_count is None:
-            self._gradients_count = not living_optimizers()
+            self._gradients_count = not has_living_optimizer()
         elif self._gradients_count and not (self._forwards.has_called or self._backwards.has_passed):
             self._give(BACKWARD)
 
@@ -158,6 +158,6 @@ class StepSignals:
 
     def _on_batch(self, asked_before: int) -> None:
         if asked_before >= 1 and self._batches_count is None:
-            self._batches_count = self._chosen == DATALOADER or not living_optimizers()
+            self._batches_count = self._chosen == DATALOADER or not has_living_optimizer()
         if self._batches_count:
             self._give(DATALOADER)

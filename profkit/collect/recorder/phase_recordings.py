@@ -6,11 +6,17 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from math import inf
+from types import FunctionType
 from typing import Any
+
+from torch import nn
+from torch.nn import Parameter
+from torch.optim import Optimizer
 
 from profkit.collect.boundaries.schedule import Moment, Phase
 from profkit.collect.machine import environment
 from profkit.collect.program.engine import is_larger
+from profkit.collect.program.living import walk_once
 from profkit.collect.recorder.archive import Archive, Parts, RunFile
 from profkit.collect.recorder.census_times import CensusTimes
 from profkit.collect.sessions.allowance import FEW_EVENTS, MANY_EVENTS, MAX_EVENTS, Allowance
@@ -41,6 +47,8 @@ taken for events, is then not that of the steps. The next may last this many tim
 as lines are marked in it. So a loop of small operators at its end costs no more than some seconds."""
 _TRACED_PER_S = 100_000
 """Line marks let events come at most about so fast: 54,000 to 110,000 were measured."""
+_WATCHED = (FunctionType, nn.Module, Optimizer, Parameter)
+"""What the watches look for that begin with a step, among all objects."""
 
 
 class PhaseRecordings:
@@ -275,7 +283,8 @@ class PhaseRecordings:
         self._memory.history.drop()
 
     def _begin(self, phase: Phase) -> ProfilerSession:
-        with self._allowance.spending():  # it walks through all of Python's objects, a second for ten million
+        # it walks through all of Python's objects, a second for ten million
+        with self._allowance.spending(), walk_once(*_WATCHED):
             return self._start(phase)
 
     def _start(self, phase: Phase) -> ProfilerSession:

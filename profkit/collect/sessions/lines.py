@@ -76,7 +76,7 @@ class LineTracer:
         self._lines: set[tuple[str, int]] = set()
         self._traces: dict[int, tuple[CodeType, _Trace]] = {}
         self._open: list[tuple[int, Mark]] = []
-        self._marked: dict[CodeType, int] = {}
+        self._marked: dict[int, int] = {}  # by the identity of the code: to hash one takes longer than all else
         self._global_trace: _Trace = self._on_call
         self._lines_left = self._ticks = self._thread = 0
         self._patience = patience(max_seconds)
@@ -197,7 +197,7 @@ class LineTracer:
                 if code.co_name in _PASS_NAMES and (roots := _PASSES.get(code)):
                     self._on_backward(frame.f_locals.get(roots))
                 return None
-            if self._marked.get(code, 0) > self._most_of(code):
+            if self._marked.get(id(code), 0) > self._most_of(code):
                 return None
             trace = self._trace_of(code)
             if code.co_flags & SUSPENDS:  # resuming a line raises no line event: reopen its mark here
@@ -217,7 +217,7 @@ class LineTracer:
     def _make_trace(self, code: CodeType) -> _Trace:
         """The callback for the lines of one code object. It runs for every line, so its data is in its own scope."""
         names: dict[int, str] = {}
-        opened = self._open
+        opened, number = self._open, id(code)
 
         @uncompiled
         def on_event(frame: FrameType, event: str, _: Any) -> _Trace | None:
@@ -234,7 +234,7 @@ class LineTracer:
                 if event == "line":
                     line = frame.f_lineno
                     self._enter(key, names.get(line) or names.setdefault(line, self._name(code, line)))
-                    marked = self._marked[code] = self._marked.get(code, 0) + 1
+                    marked = self._marked[number] = self._marked.get(number, 0) + 1
                     if marked > self._most_of(code) and len(opened) > 1 and not self._is_expired:
                         self._pass_by(frame)
                     self._spend_line()

@@ -59,8 +59,19 @@ _STARTED = 19
 """The field ``starttime`` of ``/proc/self/stat``, counted from the one after the name (``proc(5)``). psutil would tell,
 but must not be imported before the program, which may have a module of that name."""
 
-_Line = tuple[CodeType, int]
+
+@dataclass(slots=True, eq=False)
+class _Function:
+    """A function of the program. It is known by its identity: to hash a code object, Python up to 3.11 hashes all of
+    its constants, other functions among them, each time: 0.1 ms for the module `torch`."""
+
+    code: CodeType
+
+
+_Line = tuple[_Function, int]
 _Stack = tuple[StackActivity, tuple[_Line, ...]]
+_Judged = tuple[StackActivity | None, _Function | None] | None
+"""What a function of a library does, and the one of the program; None for the one below the program."""
 
 
 @dataclass(slots=True)
@@ -102,7 +113,8 @@ class RunWatch:
         self._files, self._process = UserFiles(roots), os.getpid()
         self._thread = self._working = threading.main_thread().ident or 0
         self._native = os.getpid()
-        self._known: dict[CodeType, tuple[StackActivity | None, bool] | None] = {}
+        self._known: dict[int, tuple[CodeType, _Judged]] = {}
+        self._functions: dict[CodeType, _Function] = {}
         self._stacks: dict[_Stack, _Seen] = {}
         self._summarised: dict[tuple[StackActivity | _Line, ...], _Stack] = {}
         self._columns, self._last = Columns(), -1
@@ -276,31 +288,35 @@ class RunWatch:
         judged = self._known
         for caller in frames:
             code = caller.f_code
-            known = judged[code] if code in judged else self._judge(code)
+            _, known = judged.get(id(code)) or self._judge(code)
             if known is None:
                 break
-            activity, is_user = known
+            activity, function = known
             if activity is StackActivity.PROFKIT and seen:
                 continue  # profkit wraps what the program calls: only at the end of a stack is the time its own
             if activity is not None:
                 seen.append(activity)
-            if is_user:
-                seen.append((code, line_of(caller)))
+            if function is not None:
+                seen.append((function, line_of(caller)))
         shown = tuple(seen)
-        if shown not in self._summarised:
+        if (summary := self._summarised.get(shown)) is None:
             if len(self._summarised) >= _MOST_STACKS:
                 self._summarised.clear()
-            self._summarised[shown] = _summarise(reversed(seen))
-        return self._summarised[shown]
+            summary = self._summarised[shown] = _summarise(reversed(seen))
+        return summary
 
-    def _judge(self, code: CodeType) -> tuple[StackActivity | None, bool] | None:
-        """What the function does, and whether it is the program's; None for the one below the program."""
-        if code not in self._known:
-            if len(self._known) >= _MOST_CODES:
-                self._known.clear()
+    def _judge(self, code: CodeType) -> tuple[CodeType, _Judged]:
+        """Of a function that was not seen before, which is kept, as another could get its identity."""
+        if len(self._known) >= _MOST_CODES:
+            self._known.clear()
+            self._functions.clear()
+        judged: _Judged = None
+        if not is_base(code):
             is_user = self._files[code.co_filename]
-            self._known[code] = None if is_base(code) else (None if is_user else activity_of(code), is_user)
-        return self._known[code]
+            function = self._functions.setdefault(code, _Function(code)) if is_user else None
+            judged = None if is_user else activity_of(code), function
+        self._known[id(code)] = found = code, judged
+        return found
 
     def _find_clock(self) -> int | None:
         """The clock of the main thread's CPU time, which lives as long as the process."""
@@ -347,7 +363,7 @@ class RunWatch:
         for _, lines in list(self._stacks):
             for line in lines:
                 if line not in self._places:
-                    self._places[line] = _read_place(*line)
+                    self._places[line] = _read_place(line[0].code, line[1])
         forget_source_files()
 
     def _place(self, line: _Line) -> Place:

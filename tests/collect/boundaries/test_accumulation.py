@@ -98,3 +98,16 @@ def test_accumulation_is_believed_for_a_limited_time(alive, monkeypatch):
     assert accumulating.goes_on()
     now += 0.1
     assert not accumulating.goes_on()
+
+
+def test_an_optimizer_that_was_seen_is_not_looked_for_again(monkeypatch):
+    looks: list[int] = []
+    mine = [make_optimizer(has_gradient=False)]
+    monkeypatch.setattr(accumulation, "living", lambda _: looks.append(1) or list(mine))
+    monkeypatch.setattr(accumulation, "_seen", [])
+    assert accumulation.has_living_optimizer()
+    assert accumulation.has_living_optimizer()
+    assert len(looks) == 1
+    mine.clear()
+    assert not accumulation.has_living_optimizer()
+    assert len(looks) == 2

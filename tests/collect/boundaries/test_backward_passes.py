@@ -22,8 +22,8 @@ ORIGINAL = Tensor.backward
 @pytest.fixture
 def without_optimizers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests of this process may have left some."""
-    monkeypatch.setattr(backward_passes, "living_optimizers", list)
-    monkeypatch.setattr(signals, "living_optimizers", list)
+    monkeypatch.setattr(backward_passes, "has_living_optimizer", bool)
+    monkeypatch.setattr(signals, "has_living_optimizer", bool)
 
 
 def update(weight: Tensor) -> None:
@@ -101,7 +101,7 @@ def test_an_optimizer_that_steps_after_all_says_more(weight):
 
 def test_after_a_step_of_the_optimizer_nobody_looks_for_optimizers(weight, monkeypatch):
     looks: list[None] = []
-    monkeypatch.setattr(backward_passes, "living_optimizers", lambda: looks.append(None))
+    monkeypatch.setattr(backward_passes, "has_living_optimizer", lambda: looks.append(None))
     with Listener().on():
         update(weight)
         make_optimizer().step()

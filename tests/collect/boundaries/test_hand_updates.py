@@ -16,7 +16,7 @@ from profkit.collect.program.guard import Guard
 def optimizers(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Those alive; other tests may have left some."""
     alive: list[object] = []
-    monkeypatch.setattr(hand_updates, "living_optimizers", lambda: alive)
+    monkeypatch.setattr(hand_updates, "has_living_optimizer", lambda: bool(alive))
     return alive
 
 

@@ -199,7 +199,7 @@ def test_a_step_that_fails_ends_no_step(listener):
 
 
 def test_without_an_optimizer_each_batch_after_the_first_ends_a_step(listener, monkeypatch):
-    monkeypatch.setattr("profkit.collect.boundaries.signals.living_optimizers", list)
+    monkeypatch.setattr("profkit.collect.boundaries.signals.has_living_optimizer", bool)
     with listener.on() as signals:
         assert [batch.tolist() for batch in DataLoader(Numbers(), batch_size=2)] == [[0, 1], [2, 3], [4, 5]]
     assert listener.ends == [True, False, False]  # three batches, and a request for a fourth
@@ -217,7 +217,7 @@ def test_batches_end_no_steps_while_an_optimizer_is_alive(listener):
 
 
 def test_only_batches_of_the_first_loader_end_steps(listener, monkeypatch):
-    monkeypatch.setattr("profkit.collect.boundaries.signals.living_optimizers", list)
+    monkeypatch.setattr("profkit.collect.boundaries.signals.has_living_optimizer", bool)
     with listener.on():
         for _ in zip(DataLoader(Numbers(4)), DataLoader(Numbers(4)), strict=True):
             pass

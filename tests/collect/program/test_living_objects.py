@@ -7,10 +7,15 @@ import threading
 import weakref
 from collections.abc import Iterator
 
-from profkit.collect.program.living import living
+from profkit.collect.program import living as living_objects
+from profkit.collect.program.living import living, walk_once
 
 
 class Kind:
+    pass
+
+
+class Other:
     pass
 
 
@@ -70,3 +75,43 @@ def test_another_thread_can_go_on_filling_tuples():
     is_over.set()
     thread.join()
     assert failures == []
+
+
+def test_what_is_asked_at_one_moment_is_answered_by_one_walk(monkeypatch):
+    walks = []
+    walk = living_objects._walk
+    monkeypatch.setattr(living_objects, "_walk", lambda wanted: walks.append(wanted) or walk(wanted))
+    things = [Kind(), Derived()]
+    with walk_once(Kind):
+        assert sorted(map(id, living(Kind))) == sorted(map(id, things))
+        assert living(Derived) == things[1:]
+        assert len(walks) == 1
+        assert living(Other) == []
+        assert len(walks) == 2
+    assert living(Derived) == things[1:]
+    assert len(walks) == 3
+
+
+def test_a_moment_that_is_over_holds_nothing():
+    thing = Twice()
+    is_alive = weakref.ref(thing)
+    gc.disable()
+    try:
+        with walk_once(Kind):
+            assert living(Twice) == [thing]
+        del thing
+        assert is_alive() is None
+    finally:
+        gc.enable()
+
+
+def test_another_thread_walks_on_its_own():
+    found: list[list[Kind]] = []
+    with walk_once(Kind):
+        living(Kind)
+        thing = Kind()
+        thread = threading.Thread(target=lambda: found.append(living(Kind)))
+        thread.start()
+        thread.join()
+        assert living(Kind) == []
+    assert found == [[thing]]

@@ -81,7 +81,7 @@ def test_the_first_recording_stays_if_no_optimizer_step_was_measured(tmp_path):
 
 
 def test_optimizer_steps_replace_batches_of_an_earlier_pass_over_the_data(tmp_path, monkeypatch):
-    monkeypatch.setattr("profkit.collect.boundaries.signals.living_optimizers", list)  # other tests' may be alive
+    monkeypatch.setattr("profkit.collect.boundaries.signals.has_living_optimizer", bool)  # other tests' may be alive
     loader = DataLoader(torch.ones(60, 8), batch_size=2)
     with profile(tmp_path, wait=1, warmup=1, active=2):
         mean = torch.stack([batch.mean() for batch in loader]).mean()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from profkit.collect.launch.parent import launch_script
 from profkit.collect.stacks import spying
 from profkit.collect.stacks.requests import REQUEST_FILE, StackRequest, read_request
 from profkit.collect.stacks.spying import StackSampling, choose_rate, find_py_spy
-from profkit.run.directory import STACKS_FILE, StackSamples, load_stacks
+from profkit.run.directory import STACKS_FILE, StackSamples, load_stacks, save
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are sampled on Linux only")
 
@@ -98,6 +99,24 @@ def test_a_program_that_asks_for_nothing_leaves_nothing(run, tmp_path, monkeypat
     with StackSampling(run, ()):
         pass
     assert list(run.iterdir()) == []
+
+
+def test_a_request_is_read_when_it_was_written_and_not_at_each_look(run, monkeypatch):
+    reads: list[object] = []
+    monkeypatch.setattr(spying, "find_py_spy", lambda: None)
+    monkeypatch.setattr(spying, "read_request", reads.append)
+    sampling = StackSampling(run, ())
+    looks = iter([None, None, StackRequest(1, 1, 1), None, None, StackRequest(1, 1, 1, is_over=True), None])
+
+    def wait(_seconds: float) -> bool:
+        request = next(looks, sampling)
+        if isinstance(request, StackRequest):
+            save(run, REQUEST_FILE, request)
+        return request is sampling
+
+    monkeypatch.setattr(sampling, "_over", SimpleNamespace(wait=wait))
+    sampling._watch()
+    assert reads == [run, run]
 
 
 def test_a_second_recording_is_sampled_anew_and_alone_counts(run, tmp_path, monkeypatch):

@@ -46,7 +46,41 @@ def test_the_parts_add_up_to_the_whole(watch, tmp_path):
 
 def test_the_programs_own_file_is_no_library_whatever_its_name(watch):
     own = compile("def send(): pass", str(Path(__file__).with_name("socket.py")), "exec").co_consts[0]
-    assert watch._judge(own) == (None, True)
+    judged = watch._judge(own)[1]
+    assert judged is not None
+    assert judged[0] is None
+    assert judged[1].code is own
+
+
+class _HashedSeldom(SimpleNamespace):
+    """A code object, whose hash Python works out anew each time, from all of its constants."""
+
+    hashed = 0
+
+    def __hash__(self) -> int:
+        type(self).hashed += 1
+        return 1
+
+
+def test_functions_are_hashed_once_and_not_at_each_look(watch):
+    own = _HashedSeldom(co_filename=__file__, co_name="train", co_qualname="train")
+    frames = [SimpleNamespace(f_code=own, f_lineno=line, f_lasti=0) for line in (1, 2, 1)]
+    first = watch._read(frames)
+    assert [line for _, line in first[1]] == [1, 2, 1]
+    before = _HashedSeldom.hashed
+    assert watch._read(frames) is first
+    watch._add(first, 10, 10)
+    watch._note_entries(first[1])
+    assert before <= 1
+    assert _HashedSeldom.hashed == before
+
+
+def test_equal_functions_are_one(watch):
+    """Those of a file that is executed again."""
+    again = [compile("def train(): pass", __file__, "exec").co_consts[0] for _ in range(2)]
+    stacks = {watch._read([SimpleNamespace(f_code=own, f_lineno=1, f_lasti=0)]) for own in again}
+    assert again[0] is not again[1]
+    assert len(stacks) == 1
 
 
 def test_what_lies_below_the_program_is_not_its_own(watch):
@@ -160,12 +194,13 @@ def test_the_account_is_written_as_often_as_writing_costs_little(watch, monkeypa
 def test_the_programs_files_are_parsed_for_new_lines_alone(watch, tmp_path, monkeypatch):
     read = []
     monkeypatch.setattr(watching, "_read_place", lambda *line: read.append(line) or watching.Place(CallSite("", 1, "")))
-    first, second = ((wait_for_looks.__code__, line) for line in (1, 2))
+    function = watching._Function(wait_for_looks.__code__)
+    first, second = ((function, line) for line in (1, 2))
     for lines in ((first,), (first, second)):
         watch._entry((StackActivity.OTHER, lines))
         watch._note_entries(lines)
         watch._save()
-    assert read == [first, second]
+    assert read == [(function.code, 1), (function.code, 2)]
     assert [place.entries for place in load_account(tmp_path).places] == [2, 1]
 
 
