@@ -56,9 +56,10 @@ _UNCERTAINTY = 0.3
 """Larger tensors may leave the cache, and more threads may share them."""
 
 
-def join_calls(facts: Facts, rows: Rows, kept: float) -> Edit:
+def join_calls(facts: Facts, rows: Rows, kept: float, filled: float = 1.0) -> Edit:
     """The program's operators ``rows``, of the measured steps, and their backward nodes: of the price of their calls
-    the share ``kept`` stays. If each call has a backward pass of its own, what lies between the two goes likewise."""
+    the share ``kept`` stays. If each call has a backward pass of its own, what lies between the two goes likewise.
+    Of padded tensors, which are only ``filled`` in part, all is computed."""
     nodes = with_accumulation(facts, backward_of(facts, rows))
     called, every = program_operators(facts), all_nodes(facts)
     lane = facts.trace.events.lane
@@ -66,7 +67,7 @@ def join_calls(facts: Facts, rows: Rows, kept: float) -> Edit:
         parts = [(distinct(np.append(rows, nodes)), distinct(np.append(called, every)))]
     else:
         parts = [(rows, called), (nodes, every)]
-    joined = [_join(facts, mine, of, kept) for mine, of in parts if mine.size]
+    joined = [_join(facts, mine, of, kept, filled) for mine, of in parts if mine.size]
     most, least = (sum(float(one.saved[end].sum()) for one in joined) for end in (0, 1))
     apart = (most - least) / max(most + least, 1)
     uncertainty = apart + _UNCERTAINTY * (1 - apart)
@@ -115,14 +116,14 @@ class _Runs(Struct, frozen=True):
         return (length_ns(facts, self.start_ns, self.end_ns) - (most + least) / 2).astype(np.int64)
 
 
-def _join(facts: Facts, rows: Rows, of: Rows, kept: float) -> _Runs:
+def _join(facts: Facts, rows: Rows, of: Rows, kept: float, filled: float) -> _Runs:
     """Each run of these operators with none of the others ``of`` between them."""
     first, last = runs_of(facts, rows, of)
     start, end = facts.trace.events.start_ns[rows[first]], facts.tree.end_ns[rows[last]]
     length, spent, gaps = length_ns(facts, start, end), spent_ns(facts, rows), _long_gaps_ns(facts, rows, first)
     least, most = (np.minimum(work[rows], spent) for work in _work_ns(facts, kept))
     most += _fresh_pages_ns(facts, kept)[rows]
-    stays = [np.add.reduceat(one + gaps, first) for one in (least, most)]
+    stays = [np.add.reduceat(one / filled + gaps, first) for one in (least, most)]
     sure = np.add.reduceat(np.where(_is_paid_once(facts)[rows], spent, 0), first)
     at_most, at_least = (np.maximum(length - one, sure) * (1 - kept) for one in stays)
     return _Runs(start, end, (at_most, at_least))
