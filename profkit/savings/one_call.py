@@ -34,8 +34,15 @@ _LEAST_RATE = 50e9
 """Floating-point operations per second that a core with AVX2 does at least: products of few rows show less."""
 _CALL_NS = 20_000
 """An operator costs the host 5 to 20 µs whatever its size, here in C++ and with the recording's part."""
-_LONGER_CALLS_NS = {"aten::mkldnn_convolution": 40_000, "aten::convolution_backward": 90_000}
-"""oneDNN lays out image, weight and result anew in each call (measured for `profkit.savings.larger_batch`)."""
+_LONGER_CALLS_NS = {
+    "aten::mkldnn_convolution": 40_000,
+    "aten::convolution_backward": 90_000,
+    "aten::mkldnn_rnn_layer": 100_000,
+    "aten::mkldnn_rnn_layer_backward": 250_000,
+}
+"""oneDNN lays out image, weight and result anew in each call (convolutions: measured for
+`profkit.savings.larger_batch`). An LSTM of 32 to 128 on one row and one time takes 130 to 220 µs, its backward pass
+300 to 600 (one thread, AMD EPYC, torch 2.13)."""
 _FEW = 4
 """A product with so many times fewer rows than its weights mostly reads these."""
 _ADDING_UP = frozenset(("mean", "sum"))
@@ -74,6 +81,15 @@ def join_calls(facts: Facts, rows: Rows, kept: float, filled: float = 1.0) -> Ed
     edits = [shrink_spans(one.start_ns, one.end_ns, one.kept_ns(facts), uncertainty) for one in joined]
     edits.append(_fill(facts, np.concatenate([rows, nodes]), kept))
     return combine(edits)
+
+
+def join_passes(facts: Facts, nodes: Rows, kept: float) -> Edit:
+    """These backward nodes, of several passes through one graph, and what lies between them: of the price of their
+    calls the share ``kept`` stays."""
+    joined = _join(facts, nodes, nodes, kept, 1.0)
+    most, least = (float(joined.saved[end].sum()) for end in (0, 1))
+    apart = (most - least) / max(most + least, 1)
+    return shrink_spans(joined.start_ns, joined.end_ns, joined.kept_ns(facts), apart + _UNCERTAINTY * (1 - apart))
 
 
 def differentiates_between(facts: Facts, rows: Rows) -> bool:

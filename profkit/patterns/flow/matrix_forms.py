@@ -3,6 +3,7 @@ at."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from profkit.derive.facts import Facts
@@ -13,18 +14,20 @@ from profkit.run.directory import Form, MatrixForm
 
 
 def calls_of_form(facts: Facts, known: Iterable[MatrixForm], *wanted: Form) -> dict[Location, dict[int, MatrixForm]]:
-    """For each line the calls of the ``wanted`` forms, by the marks of their events. Where a call of the line on a
-    matrix of the same shape has another form, those on this shape are left out: a recursion often begins with the
-    identity."""
-    marks, around = call_marks(facts), marks_around(facts)
-    by_shape = dict[tuple[Location, tuple[int, ...]], dict[int, MatrixForm]]()
+    """For each line the calls of the ``wanted`` forms, by the marks of their events. Where the same call of the line,
+    the first or the second one of a run, has another form in another run, it is left out: a recursion often begins with
+    the identity."""
+    marks, around, rank = call_marks(facts), marks_around(facts), Counter[int]()
+    by_place = dict[tuple[Location, tuple[int, ...], int], dict[int, MatrixForm]]()
     for one in known:
         mark = int(marks[one.call]) if 0 <= one.call < len(marks) else -1
-        where = location_at(facts, int(around[mark])) if mark >= 0 else None
+        line = int(around[mark]) if mark >= 0 else -1
+        where = location_at(facts, line)
         if where is not None:
-            by_shape.setdefault((where, one.shape), {})[mark] = one
+            by_place.setdefault((where, one.shape, rank[line]), {})[mark] = one
+            rank[line] += 1
     found = dict[Location, dict[int, MatrixForm]]()
-    for (where, _), calls in by_shape.items():
+    for (where, *_), calls in by_place.items():
         forms = {one.form for one in calls.values()}
         if len(forms) == 1 and forms.issubset(wanted):
             found.setdefault(where, {}).update(calls)
