@@ -1,9 +1,9 @@
-"""Kernel matrices are centred by products with a centring matrix.
+"""Features are centred by a product with a centring matrix.
 
-The measure of dependence between two sets of points is the trace of `K H L H`, where `H` is the identity less a
-constant. Written so, it takes three products of full matrices. Subtracting the means of rows and columns is the same.
+The identity less a constant takes the mean of all points off each feature. As a product it is a matrix of points by
+points, and so is its backward pass. Subtracting the mean is the same.
 
-Source: github.com/py-why/causal-learn, pull request 49, which takes the trace of products by sums.
+Source: github.com/py-why/causal-learn, pull request 49, in which products with such matrices become sums.
 """
 
 from collections.abc import Iterator
@@ -13,13 +13,12 @@ import torch
 from torch import Tensor, nn
 
 triggers = ("needlessly-full-matrix",)
-POINTS, STEPS = 500, 12
+POINTS, WIDTH, STEPS = 900, 96, 12
 
 
 @dataclass(frozen=True)
 class State:
     inputs: Tensor
-    wanted: Tensor
     centre: Tensor
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -27,35 +26,27 @@ class State:
 
 def setup(device: str) -> State:
     torch.manual_seed(0)
-    inputs = torch.randn(POINTS, 8, device=device)
-    wanted = inputs.sin().sum(1, keepdim=True)
+    inputs = torch.randn(POINTS, 32, device=device)
     centre = torch.eye(POINTS, device=device) - 1 / POINTS
-    model = nn.Linear(8, 1).to(device)
-    return State(inputs, wanted, centre, model, torch.optim.SGD(model.parameters(), lr=1e-3, fused=True))
-
-
-def _kernel(points: Tensor) -> Tensor:
-    return torch.exp(-torch.cdist(points, points))
+    model = nn.Linear(32, WIDTH).to(device)
+    return State(inputs, centre, model, torch.optim.SGD(model.parameters(), lr=1e-3, fused=True))
 
 
 def pitfall(state: State) -> Iterator[Tensor]:
-    left, centre = _kernel(state.inputs), state.centre
     for _ in range(STEPS):
         state.optimizer.zero_grad()
-        right = _kernel(state.wanted - state.model(state.inputs))
-        loss = torch.trace(left @ centre @ right @ centre) / POINTS**2  # expect: needlessly-full-matrix
+        centred = state.centre @ state.model(state.inputs)  # expect: needlessly-full-matrix
+        loss = centred.square().mean()
         loss.backward()
         state.optimizer.step()
         yield loss.detach()
 
 
 def fix(state: State) -> Iterator[Tensor]:
-    left = _kernel(state.inputs)
     for _ in range(STEPS):
         state.optimizer.zero_grad()
-        right = _kernel(state.wanted - state.model(state.inputs))
-        centred = right - right.mean(0, keepdim=True) - right.mean(1, keepdim=True) + right.mean()
-        loss = (left * centred).sum() / POINTS**2
+        features = state.model(state.inputs)
+        loss = (features - features.mean(0)).square().mean()
         loss.backward()
         state.optimizer.step()
         yield loss.detach()

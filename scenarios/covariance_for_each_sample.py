@@ -39,13 +39,13 @@ def _filter(state: State, covariance: Tensor) -> Tensor:
     loss = place.sum()
     for seen in state.measured:
         place, covariance = place @ motion.T, motion @ covariance @ motion.T + 0.01  # expect: equal-matrices-in-batch
-        spread = sees @ covariance @ sees.T + torch.diag(state.noise.exp())
-        gain = covariance @ sees.T @ torch.linalg.inv(spread)
+        spread = sees @ covariance @ sees.T + torch.diag(state.noise.exp())  # expect: equal-matrices-in-batch
+        gain = covariance @ sees.T @ torch.linalg.inv(spread)  # expect: equal-matrices-in-batch
         off = seen - place @ sees.T
         place = place + (gain @ off[..., None]).squeeze(-1)
-        covariance = covariance - gain @ sees @ covariance
+        covariance = covariance - gain @ sees @ covariance  # expect: equal-matrices-in-batch
         loss = loss + off.square().mean()
-    return loss
+    return loss + place.square().mean() + covariance.square().mean()
 
 
 def pitfall(state: State) -> Iterator[Tensor]:

@@ -74,9 +74,11 @@ def gradients_one_by_one(facts: Facts) -> Suspicions:
 
 
 def _times(facts: Facts, nodes: Rows) -> Int64s:
-    """For each backward node how often it runs in its step; 0 if it has no number."""
+    """For each backward node how often its line runs it in its step; 0 if it has no number."""
     events = facts.trace.events
-    keys = np.stack([facts.step_of(nodes), events.sequence[nodes], events.name_code[nodes]], axis=1)
+    keys = np.stack(
+        [facts.step_of(nodes), events.sequence[nodes], events.name_code[nodes], facts.lines.site[nodes]], axis=1
+    )
     _, kind, count = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
     return np.where(events.sequence[nodes] >= 0, count[kind.ravel()], 0)
 

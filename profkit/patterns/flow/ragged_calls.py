@@ -8,6 +8,7 @@ tells.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -37,23 +38,25 @@ def ragged_calls(facts: Facts, least: int) -> Iterator[EqualCalls]:
         shapes = events.dims_code[operators]
         if len(np.unique(shapes, axis=0)) * least <= len(numbers) or (shapes < 0).any():
             continue
-        filled = min((_filled(facts, column) for column in shapes.T), default=0.0)
+        own, padded = np.array([_sizes(facts, column) for column in shapes.T], dtype=np.float64).sum(axis=0)
+        filled = float(own / padded) if 0 < padded < np.inf else 1.0
         if _LEAST_FILLED <= filled < 1:
             yield EqualCalls(site, marks[numbers], operators, filled)
 
 
-def _filled(facts: Facts, codes: Int32s) -> float:
-    """Of an operator's inputs in several runs: the least share of a padded one that the program's own numbers are. 0 if
-    no padding makes them alike."""
+def _sizes(facts: Facts, codes: Int32s) -> tuple[float, float]:
+    """Of an operator's inputs that differ in size between several runs: how many numbers they have, and would have if
+    all were padded to the largest. Infinitely many if no padding makes them alike."""
     known, times = np.unique(codes, return_counts=True)
     given = [parse_dims(facts.trace.text_of(code)) for code in known.tolist()]
+    own = padded = 0.0
     if len({len(shapes) for shapes in given}) != 1:
-        return 0.0
-    least = 1.0
+        return own, math.inf
     for shapes in zip(*given, strict=True):
         if len({len(shape) for shape in shapes}) != 1:
-            return 0.0
+            return own, math.inf
         sizes = np.array(shapes, dtype=np.float64).reshape(len(known), -1)
-        most = sizes.max(axis=0).prod()
-        least = min(least, float(np.average(sizes.prod(axis=1), weights=times) / most) if most else 1.0)
-    return least
+        if (sizes != sizes[0]).any():
+            own += float((sizes.prod(axis=1) * times).sum())
+            padded += float(sizes.max(axis=0).prod() * times.sum())
+    return own, padded
