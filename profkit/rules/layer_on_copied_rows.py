@@ -92,7 +92,7 @@ _FIX = (
 )
 _RESAMPLED = (
     "Apply the layer before `interpolate`, to the fewer positions. Those in between are sums of these with weights "
-    "that add up to one, so the results are the same, up to rounding, with the bias as well. Norms and activations "
+    "that add up to one. So the results are the same, up to rounding, with the bias as well. Norms and activations "
     "come after it, as now."
 )
 _PARTS = (

@@ -68,8 +68,8 @@ _SAYS = {
 }
 _FIX = {
     Form.DIAGONAL: (
-        "Keep the diagonal as a vector: a product is `vector[:, None] * x` (on the right `x * vector`), the inverse "
-        "`1 / vector`, the Cholesky factor `vector.sqrt()`, the logarithm of the determinant `vector.log().sum(-1)`. "
+        "Keep the diagonal as a vector: a product is `vector[:, None] * x`, or on the right `x * vector`. The inverse "
+        "is `1 / vector`, the Cholesky factor `vector.sqrt()`. The determinant's logarithm is `vector.log().sum(-1)`. "
         "In place of `MultivariateNormal(mean, torch.diag(variance))` take "
         "`Independent(Normal(mean, variance.sqrt()), 1)`."
     ),
