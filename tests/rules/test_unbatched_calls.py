@@ -219,9 +219,9 @@ def test_calls_that_differ_in_size_are_padded():
     assert predict_saving(facts, found.edit).fraction == pytest.approx(76 * 7 / 8 / 200, abs=2e-3)
 
 
-@pytest.mark.parametrize(("last", "reported"), [(6, True), (2, False)])
+@pytest.mark.parametrize(("last", "reported"), [(4, True), (3, False)])
 def test_half_of_a_padded_batch_has_to_be_filled(last: int, reported: bool):
-    assert bool(find(recording(shapes=ragged(4, 16, 16, 16, 2, 2, 2, last)))) is reported
+    assert bool(find(recording(shapes=ragged(4, 16, 16, 16, 2, 3, 3, last)))) is reported
 
 
 def test_sizes_that_form_few_groups_need_no_padding():
