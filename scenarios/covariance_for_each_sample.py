@@ -49,18 +49,19 @@ def _filter(state: State, covariance: Tensor) -> Tensor:
 
 
 def pitfall(state: State) -> Iterator[Tensor]:
-    covariance = torch.eye(SIZE, device=state.motion.device).repeat(SAMPLES, 1, 1)
-    yield from _train(state, covariance)
+    for _ in range(STEPS):
+        covariance = torch.eye(SIZE, device=state.motion.device).repeat(SAMPLES, 1, 1)
+        yield _train(state, covariance)
 
 
 def fix(state: State) -> Iterator[Tensor]:
-    yield from _train(state, torch.eye(SIZE, device=state.motion.device))
-
-
-def _train(state: State, covariance: Tensor) -> Iterator[Tensor]:
     for _ in range(STEPS):
-        state.optimizer.zero_grad()
-        loss = _filter(state, covariance)
-        loss.backward()
-        state.optimizer.step()
-        yield loss.detach()
+        yield _train(state, torch.eye(SIZE, device=state.motion.device))
+
+
+def _train(state: State, covariance: Tensor) -> Tensor:
+    state.optimizer.zero_grad()
+    loss = _filter(state, covariance)
+    loss.backward()
+    state.optimizer.step()
+    return loss.detach()

@@ -91,8 +91,9 @@ class FormWatch:
         numbers = self._numbers(batch) if count >= _LEAST_BATCH else None
         if numbers is None or self._read + count * _PLACES > _MOST_READ:
             return False
-        where = np.unravel_index(_some(math.prod(batch.shape[-2:]), _PLACES), batch.shape[-2:])
-        some = numbers[(..., *where)].reshape(count, -1)
+        inner = batch.shape[-2:]
+        where: tuple[Any, ...] = (..., *np.unravel_index(_some(math.prod(inner), _PLACES), inner))
+        some = numbers[where].reshape(count, -1)
         self._read += some.size
         return bool((some == some[0]).all() and some.any())
 
