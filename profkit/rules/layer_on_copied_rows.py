@@ -2,11 +2,11 @@
 
 What it detects
 A linear layer, a product with one matrix, or a convolution of size 1, on rows that come from at most half as many: by
-`x[index]`, `index_select`, `gather`, `repeat`, `repeat_interleave`, `expand` or an embedding, also if sums, differences
-or a concatenation of such rows lie in between. How many rows there are, the shapes tell; what the layer takes, the
-memory that PyTorch's calls read and write in one step. Nothing is reported if fewer rows are gathered than there are,
-or if something that is not linear lies between the copies and the layer. One tensor that is only repeated along a
-dimension of size one is `materialised-broadcast`.
+`x[index]`, `index_select`, `gather`, `repeat`, `repeat_interleave`, `expand`, an embedding or `interpolate`, also if
+sums, differences or a concatenation of such rows lie in between. How many rows there are, the shapes tell; what the
+layer takes, the memory that PyTorch's calls read and write in one step. Nothing is reported if fewer rows are gathered
+than there are, or if something that is not linear lies between the copies and the layer. One tensor that is only
+repeated along a dimension of size one is `materialised-broadcast`.
 
 Why is this bad?
 A graph has more edges than nodes, and n things have n * n pairs. A layer on each edge or pair multiplies each row as
@@ -71,9 +71,9 @@ def _suspect(facts: Facts, layers: list[CopiedRows], rows: Rows) -> Suspicion:
     largest, count = max(layers, key=lambda layer: layer.rows), times_per_step(facts, rows)
     makers = [row for layer in layers for row, _ in layer.gathers] + [row for layer in layers for row in layer.others]
     return Suspicion(
-        message=f"{each_step(count, 'layer', 'multiplies', 'multiply')} rows that are copies: {largest.rows:,} made of "
-        f"at most {largest.distinct:,}.",
-        fix=_FIX + _PARTS * any(layer.parts > 1 for layer in layers),
+        message=f"{each_step(count, 'layer', 'multiplies', 'multiply')} rows that are "
+        f"{'resampled' if largest.is_resampled else 'copies'}: {largest.rows:,} made of at most {largest.distinct:,}.",
+        fix=(_RESAMPLED if largest.is_resampled else _FIX) + _PARTS * any(layer.parts > 1 for layer in layers),
         rows=rows,
         edit=combine([_apply_before(facts, layer) for layer in layers]),
         worth=MEDIUM_FROM,
@@ -89,6 +89,11 @@ def _suspect(facts: Facts, layers: list[CopiedRows], rows: Rows) -> Suspicion:
 _FIX = (
     "Apply the layer before the copies are made, and gather or repeat its results. They are the same for each copy, "
     "up to rounding."
+)
+_RESAMPLED = (
+    "Apply the layer before `interpolate`, to the fewer positions. Those in between are sums of these with weights "
+    "that add up to one. So the results are the same, up to rounding, with the bias as well. Norms and activations "
+    "come after it, as now."
 )
 _PARTS = (
     " Where parts were joined side by side, add up each part times its own columns of the weight "

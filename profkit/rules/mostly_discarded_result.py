@@ -61,7 +61,7 @@ from profkit.savings import call_ns, combine, memory_bytes_per_ns, take_less
 from profkit.savings.pricing import scale_backward
 from profkit.trace import Rows
 
-_DIAGONAL = " The diagonal of `a @ b.T` is `(a * b).sum(-1)`."
+_DIAGONAL = " The diagonal of `a @ b.T` is `(a * b).sum(-1)`, and its trace `(a * b).sum()`."
 _PICK_FIRST = (
     "Pick first: compute for the indices alone. For columns of a layer's result use `linear(x, weight[ids], "
     "bias[ids])`, for rows `layer(x[ids])`; in a formula, index what goes in."

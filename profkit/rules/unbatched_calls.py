@@ -1,8 +1,9 @@
 """Equal work is called again and again, although no call needs another's result.
 
 What it detects
-A line that runs four times or more in a step with the same operators, weights and shapes, where the calls could be a
-fourth as many or fewer: an encoder that is called for each word, image or task, or a cell for each node of a tree. So
+A line that runs four times or more in a step with the same operators and weights, where the calls could be a fourth as
+many or fewer: an encoder that is called for each word, image or task, or a cell for each node of a tree. Where they
+multiply matrices, sizes may differ, as those of sentences or graphs do, if half of a padded batch would be filled. So
 are the rounds of a loop that multiply nothing: a loss for each class or quantile, a statistic for each group. What
 calls take of each other is known from the memory that PyTorch's calls read and write in one step; if that was not
 recorded, from the source of the loop's lines. Sums, extremes and lists of results do not count. Calls that form chains,
@@ -34,8 +35,8 @@ How the saving is estimated
 What the operators compute and move stays. Dispatch, Python between the operators, and the reading of weights by
 products of few rows are paid for as many calls as are left, likewise in the backward pass. Operators whose tensors
 would leave the cache gain nothing; those that only move data take between the time of memory and all of their own.
-Results beyond a megabyte may cost fresh pages. The range tells both ends. On a device kernels that do not fill it take
-no longer for more rows until they would.
+Padding is computed too. Results beyond a megabyte may cost fresh pages. The range tells both ends. On a device kernels
+that do not fill it take no longer for more rows until they would.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from profkit.patterns.calls import run_in_training
 from profkit.patterns.flow.equal_calls import EqualCalls, loops_of
 from profkit.patterns.flow.loops_apart import comes_from_a_loader, is_a_loop_of_its_own
 from profkit.patterns.flow.sample_steps import sample_loop
-from profkit.patterns.flow.unbatched import Unbatched, binding, find_unbatched, products_of, rows_of_one
+from profkit.patterns.flow.unbatched import Unbatched, binding, find_unbatched, products_of, rows_of_each, rows_of_one
 from profkit.patterns.loops.independent_rounds import head_of
 from profkit.patterns.loops.located import marks_around, sites_between
 from profkit.patterns.row_loops import RANDOM
@@ -206,17 +207,24 @@ def _largest_at_once(facts: Facts, every: list[Unbatched]) -> int:
 def _join(facts: Facts, known: list[tuple[list[Unbatched], Rows]], beside: list[Unbatched]) -> Edit:
     """Calls of one function become few together, with Python's work between their lines."""
     if not beside:
-        return combine([join_calls(facts, rows, group[0].left / len(group[0].calls.marks)) for group, rows in known])
+        return combine(
+            [
+                join_calls(facts, rows, group[0].left / len(group[0].calls.marks), group[0].calls.filled)
+                for group, rows in known
+            ]
+        )
     every = [*(one for group, _ in known for one in group), *beside]
     rows = np.sort(np.concatenate([_in_measured_steps(facts, [one]) for one in every]))
     left = [one.left / len(one.calls.marks) for one in every]
-    return join_calls(facts, rows, float(np.average(left, weights=[one.calls.operators.size for one in every])))
+    filled = min(one.calls.filled for one in every)
+    return join_calls(facts, rows, float(np.average(left, weights=[one.calls.operators.size for one in every])), filled)
 
 
 def _fix(facts: Facts, every: list[Unbatched], rows: Rows, left: int) -> str:
     at_once = _largest_at_once(facts, every)
     return (
         _how(facts, every, left)
+        + _RAGGED * any(one.calls.is_ragged for one in every)
         + _OWN_WEIGHTS * any(one.have_weights for one in every)
         + _PARTS * fills_zeros(facts, rows)
         + _RANDOM * bool(operators_of(facts.trace, RANDOM)[rows].any())
@@ -254,9 +262,10 @@ def _differentiates_each(facts: Facts, calls: EqualCalls) -> bool:
 def _say(facts: Facts, known: list[tuple[list[Unbatched], Rows]], count: int, left: int) -> str:
     leading = [group[0].calls for group, _ in known]
     rows = sorted({rows_of_one(facts, calls) for calls in leading})
+    sizes = sorted({size for calls in leading if calls.is_ragged for size in rows_of_each(facts, calls)})
     noun = "calls" if any(products_of(facts, calls).any() for calls in leading) else "rounds of a loop"
-    equal = f"{count:,} {'equal ' * (len(known) == 1)}{noun} a step"
-    most = "at most " if len(rows) > 1 else ""
+    equal = f"{count:,} {'equal ' * (len(known) == 1 and not sizes)}{noun} a step"
+    most = "at most " if len(rows) > 1 else f"{sizes[0]:,} to " if len(sizes) > 1 else ""
     few = f", each on {most}{format_count(rows[-1], 'row')}," if rows[-1] else ""
     if left == 1:
         return f"{equal}{few} could be one: none needs another's result."
@@ -304,6 +313,11 @@ _SEVERAL_AT_A_TIME = (
     "Go through the samples several at a time, and call the model once for all of them. Pad those of unequal length to "
     "the longest of the call (`pad_sequence`) and give the model a mask. Samples sorted by length need little padding. "
     "Samples that come one by one, as from a camera, have to be computed one by one."
+)
+_RAGGED = (
+    " They differ in size. Pad each to the largest of the batch (`pad_sequence`), and mask the padding in sums, means "
+    "and attention; recurrent layers take `pack_padded_sequence`. Graphs can be put side by side into one instead, "
+    "their nodes numbered on, as PyG's `Batch` does."
 )
 _BY_LEVEL = (
     "Collect what can be computed at the same time: all nodes of one level of a tree, or the same step of all "

@@ -308,6 +308,29 @@ class SparseFactor(Struct, frozen=True):
     picks: bool = False
 
 
+class Form(str, Enum):
+    """What a matrix is: ``CENTRING`` has one number on its diagonal and another one everywhere else, ``ADDING_UP`` one
+    number in each row up to its diagonal, or from it on, and zeros; a batch may hold one matrix, many times ``EQUAL``.
+    """
+
+    NONE = "none"
+    UNREAD = "unread"
+    DIAGONAL = "diagonal"
+    CENTRING = "centring"
+    ADDING_UP = "adding-up"
+    EQUAL = "equal"
+
+
+class MatrixForm(Struct, frozen=True):
+    """A product or a decomposition, by the number of its event in the located step, that takes a matrix, or a batch of
+    them, of this ``form`` and ``shape``. ``others`` are the numbers of what it is multiplied with, else the rows."""
+
+    call: int
+    form: Form
+    shape: tuple[int, ...]
+    others: int
+
+
 class Recomputation(Struct, frozen=True):
     """Calls of PyTorch whose result existed already, by the numbers of their events in the located step. ``again``
     repeats another call of that step, given with its number; ``each_step`` is repeated by the next step. The inputs
@@ -315,7 +338,7 @@ class Recomputation(Struct, frozen=True):
     is the number of the step's calls that the watch looked at: of many it samples some; 0 if unknown. ``zeroed`` are
     results that are multiplied by zeros, ``unread`` those that nothing reads, ``rows`` layers given rows that they were
     given before, ``sparse`` products with a factor of zeros; None if not looked at: the watch must see the whole step,
-    on the host."""
+    on the host. ``forms`` are the calls on matrices whose form was looked at."""
 
     again: tuple[tuple[int, int], ...] = ()
     each_step: tuple[int, ...] = ()
@@ -324,6 +347,7 @@ class Recomputation(Struct, frozen=True):
     unread: tuple[UnreadResult, ...] | None = None
     rows: tuple[SharedRows, ...] | None = None
     sparse: tuple[SparseFactor, ...] | None = None
+    forms: tuple[MatrixForm, ...] | None = None
 
 
 class DataFlow(Struct, frozen=True):

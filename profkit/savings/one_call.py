@@ -34,8 +34,15 @@ _LEAST_RATE = 50e9
 """Floating-point operations per second that a core with AVX2 does at least: products of few rows show less."""
 _CALL_NS = 20_000
 """An operator costs the host 5 to 20 µs whatever its size, here in C++ and with the recording's part."""
-_LONGER_CALLS_NS = {"aten::mkldnn_convolution": 40_000, "aten::convolution_backward": 90_000}
-"""oneDNN lays out image, weight and result anew in each call (measured for `profkit.savings.larger_batch`)."""
+_LONGER_CALLS_NS = {
+    "aten::mkldnn_convolution": 40_000,
+    "aten::convolution_backward": 90_000,
+    "aten::mkldnn_rnn_layer": 100_000,
+    "aten::mkldnn_rnn_layer_backward": 250_000,
+}
+"""oneDNN lays out image, weight and result anew in each call (convolutions: measured for
+`profkit.savings.larger_batch`). An LSTM of 32 to 128 on one row and one time takes 130 to 220 µs, its backward pass
+300 to 600 (one thread, AMD EPYC, torch 2.13)."""
 _FEW = 4
 """A product with so many times fewer rows than its weights mostly reads these."""
 _ADDING_UP = frozenset(("mean", "sum"))
@@ -56,9 +63,10 @@ _UNCERTAINTY = 0.3
 """Larger tensors may leave the cache, and more threads may share them."""
 
 
-def join_calls(facts: Facts, rows: Rows, kept: float) -> Edit:
+def join_calls(facts: Facts, rows: Rows, kept: float, filled: float = 1.0) -> Edit:
     """The program's operators ``rows``, of the measured steps, and their backward nodes: of the price of their calls
-    the share ``kept`` stays. If each call has a backward pass of its own, what lies between the two goes likewise."""
+    the share ``kept`` stays. If each call has a backward pass of its own, what lies between the two goes likewise.
+    Of padded tensors, which are only ``filled`` in part, all is computed."""
     nodes = with_accumulation(facts, backward_of(facts, rows))
     called, every = program_operators(facts), all_nodes(facts)
     lane = facts.trace.events.lane
@@ -66,13 +74,22 @@ def join_calls(facts: Facts, rows: Rows, kept: float) -> Edit:
         parts = [(distinct(np.append(rows, nodes)), distinct(np.append(called, every)))]
     else:
         parts = [(rows, called), (nodes, every)]
-    joined = [_join(facts, mine, of, kept) for mine, of in parts if mine.size]
+    joined = [_join(facts, mine, of, kept, filled) for mine, of in parts if mine.size]
     most, least = (sum(float(one.saved[end].sum()) for one in joined) for end in (0, 1))
     apart = (most - least) / max(most + least, 1)
     uncertainty = apart + _UNCERTAINTY * (1 - apart)
     edits = [shrink_spans(one.start_ns, one.end_ns, one.kept_ns(facts), uncertainty) for one in joined]
     edits.append(_fill(facts, np.concatenate([rows, nodes]), kept))
     return combine(edits)
+
+
+def join_passes(facts: Facts, nodes: Rows, kept: float) -> Edit:
+    """These backward nodes, of several passes through one graph, and what lies between them: of the price of their
+    calls the share ``kept`` stays."""
+    joined = _join(facts, nodes, nodes, kept, 1.0)
+    most, least = (float(joined.saved[end].sum()) for end in (0, 1))
+    apart = (most - least) / max(most + least, 1)
+    return shrink_spans(joined.start_ns, joined.end_ns, joined.kept_ns(facts), apart + _UNCERTAINTY * (1 - apart))
 
 
 def differentiates_between(facts: Facts, rows: Rows) -> bool:
@@ -115,14 +132,14 @@ class _Runs(Struct, frozen=True):
         return (length_ns(facts, self.start_ns, self.end_ns) - (most + least) / 2).astype(np.int64)
 
 
-def _join(facts: Facts, rows: Rows, of: Rows, kept: float) -> _Runs:
+def _join(facts: Facts, rows: Rows, of: Rows, kept: float, filled: float) -> _Runs:
     """Each run of these operators with none of the others ``of`` between them."""
     first, last = runs_of(facts, rows, of)
     start, end = facts.trace.events.start_ns[rows[first]], facts.tree.end_ns[rows[last]]
     length, spent, gaps = length_ns(facts, start, end), spent_ns(facts, rows), _long_gaps_ns(facts, rows, first)
     least, most = (np.minimum(work[rows], spent) for work in _work_ns(facts, kept))
     most += _fresh_pages_ns(facts, kept)[rows]
-    stays = [np.add.reduceat(one + gaps, first) for one in (least, most)]
+    stays = [np.add.reduceat(one / filled + gaps, first) for one in (least, most)]
     sure = np.add.reduceat(np.where(_is_paid_once(facts)[rows], spent, 0), first)
     at_most, at_least = (np.maximum(length - one, sure) * (1 - kept) for one in stays)
     return _Runs(start, end, (at_most, at_least))

@@ -168,6 +168,33 @@ def test_one_tensor_repeated_along_a_dimension_of_one_is_another_fault():
     assert find(recording(repeated, layer)) == []
 
 
+def upsampled(name: str, side: int, kernel: int = 1) -> Any:
+    """A picture of 16 x 16 made one of that side, before a convolution."""
+    small, large = [2, WIDTH, 16, 16], [2, WIDTH, side, side]
+    resample: Call = (name, [small, [], [], []], ["", str([side, side]), "False", ""], (X,))
+    convolve: Call = (
+        "aten::conv2d",
+        [large, [WIDTH, WIDTH, kernel, kernel], [], [], [], [], []],
+        ["", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "1"],
+        (0, WEIGHT),
+    )
+    return recording(resample, convolve)
+
+
+@pytest.mark.parametrize(
+    "name", ["aten::upsample_bilinear2d", "aten::upsample_nearest2d", "aten::_upsample_bilinear2d"]
+)
+def test_positions_between_others_are_sums_of_these(name: str):
+    (found,) = find(upsampled(name, 64))
+    assert found.message == "1 layer a step multiplies rows that are resampled: 8,192 made of at most 512."
+    assert "before `interpolate`" in found.fix
+
+
+@pytest.mark.parametrize(("side", "kernel"), [(16, 1), (8, 1), (20, 1), (64, 3)])
+def test_pictures_that_hardly_grow_and_layers_that_look_at_neighbours_are_silent(side: int, kernel: int):
+    assert find(upsampled("aten::upsample_bilinear2d", side, kernel)) == []
+
+
 def test_a_convolution_that_looks_at_neighbours_is_silent():
     convolved = "aten::conv1d", [[1, WIDTH, EDGES], [32, WIDTH, 3], []], ["", "", "", "[1]"], (0, WEIGHT)
     assert find(recording(gather(), convolved)) == []

@@ -185,6 +185,7 @@ SQUARE = [512, 512]
             tensor_op("diagonal", 100, 2, SQUARE, [], [], [], concrete=["", "0", "-2", "-1"]), 1, id="negative"
         ),
         pytest.param(tensor_op("diag", 100, 2, SQUARE, [], concrete=["", "0"]), 1, id="diag"),
+        pytest.param(tensor_op("trace", 100, 2, SQUARE), 1, id="trace"),
         pytest.param(tensor_op("diagonal", 100, 2, SQUARE, [], [], [], concrete=["", "1", "0", "1"]), 0, id="another"),
         pytest.param(tensor_op("sum", 100, 2, SQUARE), 0, id="all"),
     ],
@@ -199,6 +200,15 @@ def test_a_product_of_all_pairs_of_which_the_diagonal_is_read_is_reported(taken,
         assert "`(a * b).sum(-1)`" in suspicion.fix
         facts = facts_of(steps_of(product, squashed, taken))
         assert predict_saving(facts, find(facts)[0].edit).fraction == pytest.approx((80 - 2 * 2) / STEP, abs=1e-3)
+
+
+def test_the_diagonal_of_a_chain_of_products_needs_all_but_the_last():
+    """Each of its numbers takes a whole row of what comes before."""
+    products = (tensor_op("mm", 10 + 40 * turn, 38, SQUARE, SQUARE) for turn in range(2))
+    facts = facts_of(steps_of(*products, tensor_op("trace", 100, 2, SQUARE)))
+    (found,) = find(facts)
+    assert found.count == 1
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((38 - 2) / STEP, abs=5e-3)
 
 
 def test_a_product_that_something_else_reads_too_is_silent():

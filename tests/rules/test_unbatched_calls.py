@@ -206,9 +206,56 @@ def test_weights_that_the_step_has_made_are_stacked(name: str, has_weights: bool
     assert ("weights of its own" in found.fix) == has_weights
 
 
-def test_calls_on_tensors_of_different_shapes_are_silent():
-    shapes = [[[4 + turn, 8], [8, 8], [8]] for turn in range(8)]
-    assert find(recording(shapes=shapes)) == []
+def ragged(*rows: int) -> list[Any]:
+    return [[[one, 8], [8, 8], [8]] for one in rows]
+
+
+def test_calls_that_differ_in_size_are_padded():
+    facts = recording(shapes=ragged(*range(4, 12)))
+    (found,) = find(facts)
+    assert found.message == "8 calls a step, each on 4 to 11 rows, could be one: none needs another's result."
+    assert "pad_sequence" in found.fix
+    assert found.evidence["rows_per_call"] == 11
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(76 * 7 / 8 / 200, abs=2e-3)
+
+
+@pytest.mark.parametrize(("last", "reported"), [(4, True), (3, False)])
+def test_half_of_a_padded_batch_has_to_be_filled(last: int, reported: bool):
+    assert bool(find(recording(shapes=ragged(4, 16, 16, 16, 2, 3, 3, last)))) is reported
+
+
+def test_sizes_that_form_few_groups_need_no_padding():
+    """Four calls of each of two sizes: eight become two."""
+    (found,) = find(recording(shapes=ragged(*(4, 40) * 4)))
+    assert found.evidence["calls_left"] == 2
+    assert "pad_sequence" not in found.fix
+
+
+def test_calls_of_other_sizes_that_need_each_other_are_silent():
+    assert find(recording(IN_TURN, call=FED_BACK, shapes=ragged(*range(4, 12)))) == []
+
+
+def test_rounds_without_products_are_not_padded():
+    assert find(recording(shapes=[[[4 + turn, 8]] for turn in range(8)], name="aten::tanh")) == []
+
+
+def test_a_table_for_each_call_is_data_and_no_weights():
+    """Each call multiplies a table of its own, such as the edges of a graph, with what it has made before: the table
+    comes first, so that the weights of a product would stand second."""
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 200.0 * i, 200))
+        for turn in range(8):
+            start, size = 200.0 * i + 10 + 20 * turn, 6 + turn
+            if not i:
+                events += [mark(0, start - 1.4, 0.2), mark(1, start - 1, 18)]
+                events += [annotation(f"{CALL_MARK}{2 * turn + k}", start - 0.5 + 8 * k, 7.2) for k in range(2)]
+            events.append(op("aten::linear", start, 6, dims=[[size, 8], [8, 8], [8]], types=["float"] * 3))
+            events.append(op("aten::matmul", start + 8, 6, dims=[[size, size], [size, 8]], types=["float"] * 2))
+    takes = tuple(taken for at in range(0, 16, 2) for taken in ((-10 - at, -1, -2), (-40 - at, at)))
+    (found,) = find(facts_of(events, callsites=(HEAD, CALL), run=Run(flow=DataFlow(takes))))
+    assert found.evidence["calls_left"] == 1
+    assert "weights of its own" not in found.fix
 
 
 @pytest.mark.parametrize(("calls", "reported"), [(4, True), (3, False)])

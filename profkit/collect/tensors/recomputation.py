@@ -40,13 +40,14 @@ from profkit.collect.tensors.askers import asking
 from profkit.collect.tensors.call_budget import NOTICED, CallBudget
 from profkit.collect.tensors.flow import FlowWatch
 from profkit.collect.tensors.identities import Identities, Identity, Memory, is_plain
+from profkit.collect.tensors.matrix_forms import FormWatch
 from profkit.collect.tensors.sampling import PASSED_NS, CallSampling
 from profkit.collect.tensors.shared_rows import RowWatch
 from profkit.collect.tensors.sparse_factors import FactorWatch
 from profkit.collect.tensors.unread import UnreadResults
 from profkit.collect.tensors.zeroed import ZeroedResults
 from profkit.core.marks import CALL_MARK
-from profkit.run.directory import DataFlow, Recomputation, SharedRows, SparseFactor
+from profkit.run.directory import DataFlow, MatrixForm, Recomputation, SharedRows, SparseFactor
 
 _SOON_S, _MOST_TRIES = 0.002, 1000
 """How often, and how many times, a mode that is in use asks to leave."""
@@ -146,7 +147,7 @@ class CallWatch(overrides.TorchFunctionMode):
         self._makers: dict[Identity, _Call] = {}
         self._calls = []
         self._zeroed, self._unread, self._flow = ZeroedResults(), UnreadResults(), FlowWatch()
-        self._rows, self._factors = RowWatch(), FactorWatch()
+        self._rows, self._factors, self._forms = RowWatch(), FactorWatch(), FormWatch()
 
     @property
     def flow(self) -> DataFlow | None:
@@ -189,7 +190,9 @@ class CallWatch(overrides.TorchFunctionMode):
         if self._step == 0:
             pairs = [(call.number, call.first.number) for call in needless if call.first]
             rows, sparse = self._of_numbers()
-            self.found = Recomputation(again=tuple(pairs), looked_at=len(self._calls), rows=rows, sparse=sparse)
+            self.found = Recomputation(
+                again=tuple(pairs), looked_at=len(self._calls), rows=rows, sparse=sparse, forms=self._of_matrices()
+            )
             self._followed = self._flow.found
         else:
             across = {call.first.number for call in needless if call.first and call.first.step < self._step}
@@ -202,6 +205,11 @@ class CallWatch(overrides.TorchFunctionMode):
             return None, None
         is_whole = self.is_on and not self.sampling.is_on and not self.budget.ended
         return (rows, sparse) if is_whole else (rows or None, sparse or None)
+
+    def _of_matrices(self) -> tuple[MatrixForm, ...] | None:
+        """A call that was passed by may be of no form, so all of them must be seen."""
+        is_whole = self.is_on and not self.sampling.is_on and not self.budget.ended
+        return tuple(self._forms.found) if is_whole and not cuda_is_used() else None
 
     def _users_of(self, number: int) -> list[int | None]:
         return [None if user is None else user.number for user in self._calls[number].users]
@@ -375,6 +383,7 @@ class CallWatch(overrides.TorchFunctionMode):
             self._unread.take(None if call is None else call.number, name, memories)
             if call is not None:
                 self._zeroed.note(call.number, name, given, self._number_of_maker)
+                self._forms.note(call.number, name, given)
                 is_whole = not self.sampling.is_on
                 self._factors.note(call.number, name, [*zip(memories, given, strict=True)], is_whole=is_whole)
                 if call.first is None and len(given) > 1:

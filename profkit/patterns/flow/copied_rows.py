@@ -1,4 +1,4 @@
-"""Layers on rows that are copies of fewer rows: gathered, repeated, or put side by side with such.
+"""Layers on rows that are copies of fewer rows: gathered, repeated, resampled, or put side by side with such.
 
 What a layer takes is followed back through what works on each row by itself and is linear: copies, sums and
 differences, concatenation, and what makes the copies. Which call made it, the data flow of the located step tells; how
@@ -22,6 +22,12 @@ Shape = tuple[int, ...]
 
 GATHERS = frozenset(("embedding", "gather", "index", "index_select", "repeat", "repeat_interleave", "take_along_dim"))
 """What makes rows of those of its first tensor."""
+RESAMPLES = frozenset(
+    f"{form}{kind}"
+    for kind in ("bicubic2d", "bilinear2d", "linear1d", "nearest1d", "nearest2d", "nearest3d", "trilinear3d")
+    for form in ("upsample_", "_upsample_")
+) | frozenset(f"_upsample_nearest_exact{dims}d" for dims in (1, 2, 3))
+"""What makes rows as sums of those of its tensor, with weights that add up to one: a bias may be added before it."""
 _COPIES = frozenset(("clone", "contiguous", "flatten", "reshape"))
 SUMS = frozenset(("add", "neg", "rsub", "sub"))
 _SCALES = frozenset(("div", "mul"))
@@ -39,8 +45,9 @@ class CopiedRows(Struct, frozen=True):
     stand side by side.
 
     ``gathers`` and ``sums`` are operators on the way, with the features of each; ``others``, such as concatenations,
-    are not needed if the layer comes first. What those that are ``shared`` make, something else takes too. If it
-    ``is_broadcast``, one tensor is repeated along a dimension of size one, as arithmetic does for nothing.
+    are not needed if the layer comes first. What those that are ``shared`` make, something else takes too. It
+    ``is_resampled`` if rows in between are sums of others. If it ``is_broadcast``, one tensor is repeated along a
+    dimension of size one, as arithmetic does for nothing.
     """
 
     row: int
@@ -54,6 +61,7 @@ class CopiedRows(Struct, frozen=True):
     others: tuple[int, ...]
     shared: frozenset[int]
     is_broadcast: bool
+    is_resampled: bool = False
 
     @property
     def distinct(self) -> int:
@@ -139,6 +147,7 @@ def _found(calls: FollowedCalls, number: int, layer: _Layer, way: _Way, layers: 
         is_broadcast=len(way.sources) == 1
         and bool(way.gathers)
         and all(_broadcasts(calls.operator[one]) for one in way.gathers),
+        is_resampled=any(base_name(calls.operator[one].name) in RESAMPLES for one in way.gathers),
     )
 
 
@@ -201,7 +210,7 @@ def _inputs(calls: FollowedCalls, maker: int, features: int, way: _Way) -> list[
 
 def _inputs_of(call: Call, makers: tuple[int, ...], first: _Input, maker: int, way: _Way) -> list[_Input]:
     name, features, given = base_name(call.name), first.features, [tuple(shape) for shape in call.shapes if shape]
-    if name in GATHERS and features in first.shape and not _repeats_features(call, features):
+    if name in GATHERS | RESAMPLES and features in first.shape and not _repeats_features(call, features):
         way.gathers[maker] = features
         return [first]
     if name in _COPIES or (name in _SCALES and len(makers) == 1):

@@ -9,7 +9,7 @@ from itertools import groupby
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.patterns.loops.located import located_marks, marks_around
 from profkit.patterns.loops.loop_source import nameless_functions
 from profkit.patterns.places.events import call_site
@@ -20,11 +20,17 @@ from profkit.trace.statistics import distinct
 
 class EqualCalls(Struct, frozen=True):
     """A line's ``site``, the ``marks`` of its equal runs in the order of their operators, and their ``operators``: one
-    row for each run."""
+    row for each run. If the runs are equal but for sizes, ``filled`` is the share of a padded tensor that the program's
+    numbers are."""
 
     site: int
     marks: Rows
     operators: Rows
+    filled: float = 1.0
+
+    @property
+    def is_ragged(self) -> bool:
+        return self.filled < 1
 
     def is_one_loop(self, facts: Facts) -> bool:
         """Whether one run of one function made all of them."""
@@ -34,8 +40,8 @@ class EqualCalls(Struct, frozen=True):
 def equal_calls(facts: Facts, least: int) -> Iterator[EqualCalls]:
     """Those of at least so many runs with operators in each, the ones with most of them first. A line that calls its
     own function again has the operators that it calls itself."""
-    operators, events = located_operators(facts), facts.trace.events
-    marks, runs = _runs(facts, operators)
+    events = facts.trace.events
+    marks, runs = runs_of_lines(facts)
     groups: dict[tuple[int, bytes, bytes], list[int]] = {}
     for number, (site, rows) in enumerate(zip(events.site[marks].tolist(), runs, strict=True)):
         key = site, events.name_code[rows].tobytes(), events.dims_code[rows].tobytes()
@@ -44,14 +50,16 @@ def equal_calls(facts: Facts, least: int) -> Iterator[EqualCalls]:
     size = [-len(numbers) * len(runs[numbers[0]]) for _, numbers in found]
     for place in np.argsort(np.array(size, dtype=np.int64), kind="stable").tolist():
         site, numbers = found[place]
-        numbers = _apart(numbers, runs)
+        numbers = apart(numbers, runs)
         if len(numbers) >= least:
             yield EqualCalls(site, marks[numbers], np.stack([runs[number] for number in numbers]))
 
 
-def _runs(facts: Facts, operators: Rows) -> tuple[Rows, list[Rows]]:
+@derived_once
+def runs_of_lines(facts: Facts) -> tuple[Rows, list[Rows]]:
     """The marks of lines that ran operators, in time order, without those of lines that ran once; and the operators of
     each."""
+    operators = located_operators(facts)
     marks, site = located_marks(facts), facts.trace.events.site
     often = np.bincount(site[marks].clip(min=0), minlength=1) > 1
     marks = marks[often[site[marks].clip(min=0)]]
@@ -85,7 +93,7 @@ def _are_inside_themselves(facts: Facts, marks: Rows) -> Bools:
     return inside
 
 
-def _apart(numbers: list[int], runs: list[Rows]) -> list[int]:
+def apart(numbers: list[int], runs: list[Rows]) -> list[int]:
     """Without those that lie within another, in the order of their operators: a function may call itself for the same
     work, and in a recursion the outer calls may end first or last."""
     kept, end = list[int](), -1

@@ -18,6 +18,7 @@ from profkit.derive.families import MATRIX, VIEW, base_name, operators_of
 from profkit.patterns.flow.data_flow import LocatedFlow, calls_around, located_flow, longest_chain, shared_inputs
 from profkit.patterns.flow.equal_calls import EqualCalls, equal_calls, loops_of
 from profkit.patterns.flow.loops_apart import comes_from_a_loader, could_share_a_pass
+from profkit.patterns.flow.ragged_calls import ragged_calls
 from profkit.patterns.loops.independent_rounds import rounds_are_independent
 from profkit.patterns.loops.located import body_and_called, lines_between, located_marks, marks_around
 from profkit.patterns.loops.loop_source import calls_independent_modules
@@ -71,12 +72,15 @@ class _Numbers(Struct, frozen=True):
 def find_unbatched(facts: Facts) -> Iterator[Unbatched]:
     """Those that share no operator; of nested ones those that leave out most."""
     flow, judged = located_flow(facts), list[tuple[float, Unbatched]]()
-    for calls in itertools.islice(equal_calls(facts, LEAST), _MOST_LOOKED_AT):
-        if _are_batches(facts, calls):
+    for calls in itertools.chain(
+        itertools.islice(equal_calls(facts, LEAST), _MOST_LOOKED_AT),
+        itertools.islice(ragged_calls(facts, LEAST), _MOST_LOOKED_AT),
+    ):
+        if _are_batches(facts, calls) or (calls.is_ragged and not products_of(facts, calls).any()):
             continue
         found = _judge_by_flow(facts, flow, calls) if flow is not None else None
         found = found or _judge_by_source(facts, calls)
-        if found.left * LEAST > len(calls.marks) and could_share_a_pass(facts, calls):
+        if found.left * LEAST > len(calls.marks) and not calls.is_ragged and could_share_a_pass(facts, calls):
             found = Unbatched(calls, 1, False, own_passes=True)
         if found.left * LEAST <= len(calls.marks):
             judged.append((calls.operators.size * (1 - found.left / len(calls.marks)), found))
@@ -160,6 +164,8 @@ def _have_weights_of_step(
         if name in _WITHOUT_WEIGHTS or is_own or any(shared_inputs(flow, column)[0 if name in _WEIGHTED else 1 :]):
             continue
         weights = [next(iter(flow.takes[call][1:2]), NONE) for call in column]
+        if calls.is_ragged and all(own[turn].issuperset({one}) for turn, one in enumerate(weights)):
+            continue  # both factors are data: a table of one's own, and what the call makes
         if len({one for one in weights if one < 0}) > 1:
             return None
         if _are_made_inside(facts, located, weights, marks):
@@ -202,12 +208,17 @@ def products_of(facts: Facts, calls: EqualCalls) -> Bools:
 
 
 def rows_of_one(facts: Facts, calls: EqualCalls) -> int:
-    """The rows that the first product of a call multiplies; 0 if they are not known."""
-    products = calls.operators[0][products_of(facts, calls)]
-    if not products.size:
-        return 0
-    product = products[0]
-    name, shape = base_name(facts.trace.name_of(int(product))), first_shape(shapes_of(facts, int(product)))
-    if not shape:
-        return 0
-    return shape[0] if "conv" in name else math.prod(shape[:-1])
+    """The most rows that the first product of a call multiplies; 0 if they are not known."""
+    return max(rows_of_each(facts, calls), default=0)
+
+
+def rows_of_each(facts: Facts, calls: EqualCalls) -> list[int]:
+    """The rows that the first product of a call multiplies, each number once; none if they are not known."""
+    columns = np.flatnonzero(products_of(facts, calls))
+    if not columns.size:
+        return []
+    products = calls.operators[:, columns[0]]
+    is_convolution = "conv" in base_name(facts.trace.name_of(int(products[0])))
+    _, first = np.unique(facts.trace.events.dims_code[products], return_index=True)
+    shapes = [first_shape(shapes_of(facts, row)) for row in products[first].tolist()]
+    return sorted({shape[0] if is_convolution else math.prod(shape[:-1]) for shape in shapes if shape})

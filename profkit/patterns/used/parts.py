@@ -37,7 +37,7 @@ _MOST_SHAPES = 50
 """Distinct shapes that are looked at, the largest first."""
 _RANDOM = frozenset(("dropout", "feature_dropout", "native_dropout", "rrelu"))
 """Of a smaller tensor they would draw other numbers."""
-DIAGONALS = frozenset(("diag", "diagonal"))
+DIAGONALS = frozenset(("diag", "diagonal", "trace"))
 _CUTS = DIAGONALS | frozenset(("narrow", "select", "slice"))
 _LOSING_A_DIMENSION = DIAGONALS | {"select"}
 
@@ -235,13 +235,24 @@ def _parts_of(
         if cuts and len(cuts) == len(taken_by) and used <= _MOST_USED:
             along = frozenset[int]().union(*(dimensions for _, dimensions in cuts))
             one_position = along == {len(shape) - 2} and used * shape[-2] <= 1  # is found by `discarded-logits`
+            kept = _from_last_product(chain, step) if _reads_diagonal(taken_by, step) else chain
             if own := [
-                at for at in chain if not (one_position and base_name(step.calls[step.number[at]].name) == "linear")
+                at for at in kept if not (one_position and base_name(step.calls[step.number[at]].name) == "linear")
             ]:
                 yield UsedPart(rows[own], rows[taken_by], shape, used, rows[chain])
-            for before in parts_before(Before(chain[0], shape, used), along, step, results):
+            for before in () if kept != chain else parts_before(Before(chain[0], shape, used), along, step, results):
                 yield UsedPart(rows[[before.place]], rows[taken_by], before.shape, before.used, rows[chain])
         chain = []
+
+
+def _reads_diagonal(places: Iterable[int], step: StepCalls) -> bool:
+    return any(base_name(step.calls[step.number[at]].name) in DIAGONALS for at in places)
+
+
+def _from_last_product(chain: list[int], step: StepCalls) -> list[int]:
+    """The diagonal of a product takes whole rows and columns of its factors, so what makes these has to stay."""
+    products = [n for n, at in enumerate(chain) if base_name(step.calls[step.number[at]].name) in PRODUCTS]
+    return chain[products[-1] :] if products else chain
 
 
 def _read_by(at: int, shape: Shape, step: StepCalls, picked: Mapping[int, float]) -> tuple[float, frozenset[int]]:
