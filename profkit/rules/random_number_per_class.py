@@ -52,7 +52,7 @@ def _draws(facts: Facts) -> Rows:
     draws = facts.tree.parent[numbers]
     launches = facts.tree.holding(facts.trace.events.category == Category.RUNTIME)
     is_draw = (draws >= 0) & named_operators(facts, "aten::multinomial")[draws] & ~launches[numbers]
-    return draws[is_draw]
+    return draws[is_draw].astype(np.int64)
 
 
 def _suspect(facts: Facts, rows: Rows) -> Suspicion:
