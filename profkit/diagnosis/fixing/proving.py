@@ -13,7 +13,7 @@ from profkit.core.errors import ProfkitError
 from profkit.core.units import format_share
 from profkit.diagnosis.fixing.comparison import Comparison
 from profkit.diagnosis.fixing.patches import line_after
-from profkit.diagnosis.fixing.results import compare_results
+from profkit.diagnosis.fixing.results import compare_results, have_same_bits
 from profkit.diagnosis.fixing.slices import can_take_slices, run_by_slices
 from profkit.diagnosis.fixing.turns import Run, Stage, TooLong
 from profkit.diagnosis.settings import UNCHOSEN
@@ -63,6 +63,8 @@ UNDECIDED = "not enough time to tell"
 """Too few runs, or too noisy ones: the change may win much."""
 NO_GAIN = "no gain shown"
 FAILED = "failed"
+_LITTLE_ALTERED = "its numbers are others, but within the tolerances of the comparison"
+"""What is said of a change of numerics in place of "the same", which is said of changes that only compute otherwise."""
 LINE_ALTERED = "a change that held has altered this line; run profkit again after it"
 """Why a change is refused that the next recording may offer again."""
 
@@ -403,7 +405,8 @@ def _judge(finding: Finding, runs: tuple[list[Run], list[Run]], comparison: Comp
     gain = gain_of(*runs)
     frees = gain.frees_memory or gain.frees_graphs
     if gain.is_faster or (frees and not gain.is_slower):
-        return Trial(finding, ALTERED if comparison.differs else HELD, comparison.differs, gain, comparison)
+        altered = comparison.differs or (_LITTLE_ALTERED if may_alter and not have_same_bits(*runs) else "")
+        return Trial(finding, ALTERED if altered else HELD, altered, gain, comparison)
     is_open = not gain.is_slower and gain.share.high >= _WORTHWHILE
     reason = "it is slower" if gain.is_slower else _noise(gain)
     return Trial(finding, UNDECIDED if is_open else NO_GAIN, reason, gain, comparison)

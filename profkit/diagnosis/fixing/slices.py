@@ -2,7 +2,7 @@
 
 A machine is now faster, now slower, for seconds: its clock, and neighbours that share caches and memory. Two runs one
 after the other meet different moods of it, and differ by a tenth or more although they compute the same. By slices of
-a twentieth of a second all meet the same. A stopped run notices nothing: its clock is read without its stops.
+a fiftieth of a second all meet the same. A stopped run notices nothing: its clock is read without its stops.
 
 Each has a folder of its own, which lies at one path whenever its run goes on: they are renamed in between.
 """
@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -24,8 +23,8 @@ from pathlib import Path
 from profkit.diagnosis.fixing.trees import copy_tree, snapshot
 from profkit.diagnosis.fixing.turns import Run, Stage
 
-_SLICE_S = 0.05
-"""A hundred times what stopping takes and what filling the caches anew does, and far less than a machine's moods."""
+_SLICE_S = 0.02
+"""Twenty times what stopping takes and what filling the caches anew does, and far less than a machine's moods."""
 _MOST_IDLE = 0.1
 """Of a run: who waits for files or a network does so while it is stopped, too, and would seem faster."""
 _MOST_MEMORY = 0.5
@@ -65,9 +64,10 @@ def run_by_slices(versions: Sequence[Version], timeout_s: float) -> list[Run]:
     end = time.monotonic() + timeout_s
     ended = dict[int, Run]()
     with ExitStack() as stack:
-        waiting = deque(stack.enter_context(_side(version, number)) for number, version in enumerate(versions))
+        waiting = [stack.enter_context(_side(version, number)) for number, version in enumerate(versions)]
         while waiting:
-            side = waiting.popleft()
+            side = min(waiting, key=_Side.used_ns)  # who waited for a processor is behind, and meets other moods
+            waiting.remove(side)
             side.go_on()
             left_s = end - time.monotonic()
             if side.ends_within(min(left_s, _SLICE_S) if waiting else left_s):
@@ -107,6 +107,14 @@ class _Side:
         self._stopped_ns += time.perf_counter_ns() - self._since_ns
         self._stops[:] = self._stopped_ns.to_bytes(_BYTES, "little")
         os.killpg(self._process.pid, signal.SIGCONT)
+
+    def used_ns(self) -> int:
+        """The processor's time that it has had; the main thread's. -1 before it begins."""
+        if self._process is None:
+            return -1
+        with suppress(OSError, ValueError):  # it has just ended
+            return int(Path(f"/proc/{self._process.pid}/schedstat").read_text(encoding="ascii").split()[0])
+        return 0
 
     def ends_within(self, seconds: float) -> bool:
         assert self._process is not None

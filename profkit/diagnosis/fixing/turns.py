@@ -92,7 +92,7 @@ class Run:
     one_thread: bool = False
     """PyTorch was told to compute in one thread."""
     by_slices: bool = False
-    """It took turns with another run of few hundredths of a second (`run_by_slices`)."""
+    """It took turns with others of hundredths of a second (`run_by_slices`)."""
 
     @property
     def is_row_of_steps(self) -> bool:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import profkit.diagnosis.fixing.proving as proving
 import profkit.rules.changes as room
+from profkit.diagnosis.fixing import proving
 from profkit.diagnosis.fixing.proving import (
     ALTERED,
     CHANGED,
@@ -381,6 +381,35 @@ def test_what_is_no_part_of_the_program_or_may_alter_numbers_is_refused(tmp_path
     assert found.trials[0].reason == "module.py:1 is not part of the program, and a patch to a library is nobody's fix"
     assert found.trials[1].reason == "it may alter the numbers that the program computes; --unsafe tries it"
     assert prove(tmp_path, run(2.0), run(1.0), risky, unsafe=True).trials[0].verdict == HELD
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict", "reason"),
+    [
+        (run(1.0), HELD, ""),
+        (
+            run(1.0, end=1.0 + 1e-5),
+            ALTERED,
+            "its numbers are others, but within the tolerances of the comparison",
+        ),
+        (run(1.0, end=1.1), ALTERED, "the trained parameters differ by 10 % of how far training moved them"),
+    ],
+)
+def test_a_change_of_numerics_leaves_the_same_bits_or_other_results(tmp_path, after, verdict, reason):
+    risky = finding(kind=Kind.OPPORTUNITY)
+    (trial,) = prove(tmp_path, run(2.0), after, risky, unsafe=True).trials
+    assert (trial.verdict, trial.reason) == (verdict, reason)
+
+
+def test_what_a_program_prints_otherwise_each_time_says_nothing_of_its_numbers(tmp_path):
+    before = [run(2.0, f"took {number} s") for number in (1, 2, 3)]
+    (trial,) = prove(tmp_path, before, run(1.0, "took 4 s"), finding(kind=Kind.OPPORTUNITY), unsafe=True).trials
+    assert trial.verdict == HELD
+
+
+def test_rounding_of_a_change_that_is_not_of_numerics_is_the_same(tmp_path):
+    (trial,) = prove(tmp_path, run(2.0), run(1.0, end=1.0 + 1e-5)).trials
+    assert (trial.verdict, trial.reason) == (HELD, "")
 
 
 def test_two_findings_on_one_line_are_not_changed_twice(tmp_path):
