@@ -23,7 +23,7 @@ _SAID = {
 _TOLD = {"dtype-round-trip": "1 tensor a step is cast from float32 to float64 and straight back"}
 """What the finding says, where the change depends on it."""
 OWN_WORDS = {
-    "cell_loop": "outputs, _ = self.cell(x, h[None])\n        return self.out(outputs)\n",
+    "cell_loop": "x = self.embed(words)\n        outputs, _ = self.cell(x)\n        return self.out(outputs)\n",
     "closure_bank": "codes_parts.append(code)\n    codes = T.cat(codes_parts)\n    return codes\n",
     "masked_encoder": "attn_mask=torch.where(padding[:, None, None, :], -1e9, 0.0).to(query_layer.dtype),\n",
     "einsum_attention": "attn_mask=torch.where(causal_mask, -torch.finfo(q.dtype).max, 0.0).to(q.dtype),\n",
@@ -33,7 +33,8 @@ OWN_WORDS = {
     "mixer_places": "places = self.places.expand(patches.size(0), -1, -1)\n",
     "sweep_partial": "reset = optimizer.zero_grad\n",
     "trainer_files": "return pixels.float() * 2 - 1\n",
-    "melody_encoder": "_ = self.cell(embedded, state[None])\n        state = states[:, -1]\n        return state\n",
+    "melody_encoder": "_ = self.cell(embedded)\n        state: Tensor = states[:, -1]\n        return state\n",
+    "preallocated_decoder": "outputs, _ = self.rnn_cell(seq)\n",
     "next_char": "logits = self.scores(hidden[:, -1])\n        return logits\n",
     "small_gpt": "attn_mask=self.tril[:T, :T] != 0,\n            dropout_p=self.dropout.p if self.training else 0.0,\n",
 }

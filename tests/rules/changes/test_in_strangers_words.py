@@ -392,10 +392,75 @@ def test_annotated_variables_are_read_and_keep_their_annotations():
     gone = [line for line in text.splitlines() if line not in after.splitlines()]
     assert [line.strip() for line in gone] == [
         "self.cell: nn.GRUCell = nn.GRUCell(2, hidden)",
+        "state: Tensor = notes.new_zeros(notes.shape[0], self.hidden)",
         "for note in notes.unbind(1):",
         "state = self.cell(note, state)  # here",
     ]
     assert "        self.cell: nn.GRUCell = nn.GRU(2, hidden, batch_first=True)\n" in after
+
+
+BEGUN = """
+    import torch
+    from torch import nn
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.{cell}(2, 4)
+        def forward(self, notes):
+            rows, device = notes.size(0), notes.device
+            {begun}
+            {more}
+            found = []
+            for note in notes.unbind(1):
+                {states} = self.cell(note, {given})  # here
+                found.append(h * 2)
+            return torch.stack(found), {states}
+    torch.manual_seed(0)
+    torch.set_grad_enabled(False)
+    print(Encoder()(torch.rand(2, 5, 2)))
+"""
+
+
+def begun(line: str, more: str = "pass", states: str = "h") -> str:
+    cell, given = ("LSTMCell", f"({states})") if "," in states else ("GRUCell", states)
+    text = BEGUN.format(cell=cell, begun=line, more=more, states=states, given=given)
+    return dedent(text).lstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "states"),
+    [
+        ("h = torch.zeros(rows, 4)", "h"),
+        ("h = notes.new_zeros(rows, 4, device=device)", "h"),
+        ("h = c = torch.zeros(rows, 4)", "h, c"),
+        ("h, c = torch.zeros(rows, 4), torch.zeros(rows, 4)", "h, c"),
+        ("h = torch.zeros(rows, 4); c = torch.zeros(rows, 4)", "h, c"),
+    ],
+)
+def test_a_state_of_zeros_that_the_layer_takes_by_itself_is_not_made(line, states):
+    text = begun(line, states=states)
+    after = changed("unrolled-recurrence", text)
+    assert printed(after) == printed(text)
+    is_two_on_a_line = ";" in line
+    assert ("self.cell(notes)\n" in after, "zeros" in after) == (not is_two_on_a_line, is_two_on_a_line)
+
+
+@pytest.mark.parametrize(
+    ("line", "more"),
+    [
+        ("h = torch.ones(rows, 4)", "pass"),
+        ("h = torch.zeros(rows, 4, dtype=torch.float32)", "pass"),
+        ("h = torch.zeros(rows, 4)", "print(h.sum())"),
+        ("h = torch.zeros(rows, 4)", "h = h + 1"),
+        ("h = torch.zeros((rows, 4))", "pass"),
+    ],
+)
+def test_any_other_state_is_given_to_the_layer(line, more):
+    text = begun(line, more)
+    after = changed("unrolled-recurrence", text)
+    assert printed(after) == printed(text)
+    assert line in after
+    assert "self.cell(notes, h[None])" in after
 
 
 def test_an_annotated_state_that_is_no_tensor_is_refused():
