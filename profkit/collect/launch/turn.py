@@ -13,12 +13,14 @@ batches, averages of weights.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import hashlib
 import json
 import mmap
 import os
 import random
+import signal
 import sys
 import threading
 from collections.abc import Sequence, Set
@@ -44,6 +46,8 @@ _MOST_NODES = 1 << 18
 """Of an autograd graph: counting them takes a tenth of a second, and a graph as long shows that it grows."""
 _READINGS = 5
 """Who has just got a CPU keeps it for a millisecond or more, so the second is enough as a rule."""
+_PARENT_ENDS = 1
+"""`prctl` (2): the signal that a process gets when its parent ends (``PR_SET_PDEATHSIG``), stopped or not."""
 _KIB = 1024
 """Linux gives ``ru_maxrss`` in these."""
 
@@ -55,11 +59,18 @@ class Stopped:
     def __init__(self, file: str | None) -> None:
         self._memory: mmap.mmap | None = None
         if file is not None:
+            _end_with_parent()
             with open(file, "rb") as opened:
                 self._memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
 
     def read_ns(self) -> int:
         return 0 if self._memory is None else int.from_bytes(self._memory[:], "little")
+
+
+def _end_with_parent() -> None:
+    """Whoever stops this process may be ended itself, and nobody else would let it go on or end it."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PARENT_ENDS, signal.SIGKILL)
 
 
 class Turn:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from profkit.diagnosis.fixing.trees import Tree
 from profkit.diagnosis.fixing.turns import Program, Run, Seen, Stage, TooLong
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only there it is known how much memory is free")
+_ENOUGH_MS = 20_000
 PROGRAM = b"""
 import os, torch
 print(os.getcwd(), __file__)
@@ -73,6 +76,35 @@ def test_runs_that_do_not_end_are_ended(tmp_path):
     stage = stage_of(tmp_path, b"import torch\nwhile True: pass\n")
     with pytest.raises(TooLong, match="a run did not end within 1 s"):
         run_by_slices([(stage, {}), (stage, {})], 1.0)
+
+
+ENDLESS = """
+import sys
+from pathlib import Path
+from profkit.diagnosis.fixing.slices import run_by_slices
+from profkit.diagnosis.fixing.trees import Tree
+from profkit.diagnosis.fixing.turns import Program, Stage
+here = Path(sys.argv[1])
+stage = Stage(Tree(here / "program", here / "program"), Program("train.py"), here / "stage")
+run_by_slices([(stage, {}), (stage, {})], 60.0)
+"""
+
+
+@linux
+def test_no_stopped_run_is_left_when_profkit_itself_is_killed(tmp_path):
+    stage_of(tmp_path, b"import torch, os\nopen('pid', 'w').write(str(os.getpid()))\nwhile True: pass\n")
+    files = [tmp_path / "stage" / "program" / "pid", tmp_path / "stage" / "side0" / "copy" / "pid"]
+    with subprocess.Popen([sys.executable, "-c", ENDLESS, str(tmp_path.resolve())]) as process:
+        while not all(file.exists() and file.read_text() for file in files):
+            assert process.poll() is None
+            os.sched_yield()
+        begun = [os.pidfd_open(int(file.read_text())) for file in files]
+        process.kill()
+    for one in begun:
+        waiting = select.poll()
+        waiting.register(one, select.POLLIN)
+        assert waiting.poll(_ENOUGH_MS)  # it has ended
+        os.close(one)
 
 
 BUSY = Run(0, "", "", Seen(run_ns=1000, idle_ns=100, peak_bytes=250), {}, {})
