@@ -36,7 +36,7 @@ OWN_WORDS = {
     "melody_encoder": "_ = self.cell(embedded)\n        state: Tensor = states[:, -1]\n        return state\n",
     "preallocated_decoder": "outputs, _ = self.rnn_cell(seq)\n",
     "next_char": "logits = self.scores(hidden[:, -1])\n        return logits\n",
-    "small_gpt": "attn_mask=self.tril[:T, :T] != 0,\n            dropout_p=self.dropout.p if self.training else 0.0,\n",
+    "small_gpt": "is_causal=True,\n            dropout_p=self.dropout.p if self.training else 0.0,\n",
 }
 """Where the change differs from the fix that was written by hand: what it says."""
 REFUSED = {

@@ -353,6 +353,66 @@ def test_a_dropout_that_may_drop_something_alters_numbers(share, constants, take
         changed("unfused-attention", head(share, constants=constants, taken=taken))
 
 
+CORNER = """
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+    class Head(nn.Module):
+        def __init__(self, size=6):
+            super().__init__()
+            self.query, self.key, self.value = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+            self.register_buffer("bias", {made})
+            {more}
+        def forward(self, x):
+            T, S = x.size(1), x.size(1)
+            q, k, v = self.query(x), self.key(x), self.value(x)
+            w = q @ k.transpose(-2, -1)  # here
+            w = w.masked_fill(self.bias{corner} == 0, float("-inf"))
+            w = F.softmax(w, dim=-1)
+            return w @ v
+    torch.manual_seed(0)
+    print([round(one, 4) for one in Head()(torch.rand(2, 5, 4)).flatten().tolist()])
+"""
+TRIANGLE = "torch.tril(torch.ones(size, size))"
+
+
+def corner(made: str = TRIANGLE, corner: str = "[:T, :T]", more: str = "pass") -> str:
+    return dedent(CORNER.format(made=made, corner=corner, more=more)).lstrip("\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        corner(),
+        corner(made="torch.tril(torch.ones((size, size)))"),
+        corner(made=f"{TRIANGLE}.view(1, 1, size, size)", corner="[:, :, :T, :T]"),
+    ],
+)
+def test_the_corner_of_a_lower_triangle_is_called_causal(text):
+    after = changed("unfused-attention", text)
+    assert "is_causal=True" in after
+    assert "attn_mask" not in after
+    if ".view(" not in text:  # which has four dimensions
+        assert printed(after) == printed(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        corner(made="torch.triu(torch.ones(size, size))"),
+        corner(made="torch.tril(torch.ones(size, size), 1)"),
+        corner(made="torch.tril(torch.ones(size, 2 * size))"),
+        corner(corner="[:T, :S]"),
+        corner(corner="[1:T + 1, :T]"),
+        corner(more="self.bias = torch.ones(size, size)"),
+    ],
+)
+def test_any_other_mask_is_given(text):
+    after = changed("unfused-attention", text)
+    assert "attn_mask=self.bias[" in after
+    assert printed(after) == printed(text)
+
+
 @pytest.mark.parametrize("value", ["Twice(4, 4)", "make(4)"])
 def test_a_layer_that_may_change_what_attention_reads_is_refused(value):
     with pytest.raises(Refused, match="is not a step of plain attention"):
