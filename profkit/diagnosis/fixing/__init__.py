@@ -12,7 +12,7 @@ Decisions, and why they were made:
 - The program before the change runs at least three times. What differs between those runs, such as a printed time, is
   no sign of a change; if the parameters differ, nothing can be said, and nothing is offered.
 - The interval is Student's over pairs of runs. A bootstrap over three pairs is far too narrow. As it is looked at
-  after each few pairs, it is as wide as one of 97 %: else twice as many changes as stated would hold by chance.
+  after each few pairs, it is as wide as one of 98 %: else twice as many changes as stated would hold by chance.
 - One after the other, two runs of the same program differ by a tenth or more: the machine is now faster, now slower.
   Medians of steps do not help, as whole runs differ. So they run at once by slices, where that is no other thing: a
   busy program without a device. The first pair shows whether it is one, and that the others end the same.
