@@ -30,7 +30,6 @@ OWN_WORDS = {
     "token_counter": "for word in words.flatten().tolist():\n            self.counter[word] += 1\n",
     "vit_checkpoint": "for block in self.blocks:\n            x = block(x)\n",
     "profile_distances": "x.unsqueeze(1).expand(-1, centres.shape[0], -1)\n",
-    "mixer_places": "places = self.places.expand(patches.size(0), -1, -1)\n",
     "sweep_partial": "reset = optimizer.zero_grad\n",
     "trainer_files": "return pixels.float() * 2 - 1\n",
     "melody_encoder": "_ = self.cell(embedded)\n        state: Tensor = states[:, -1]\n        return state\n",

@@ -82,6 +82,41 @@ def test_a_value_from_before_the_loop_stays():
     assert changed("redundant-recomputation", text[9:])
 
 
+MET = "y = p.repeat(x.size(0), 1, 1)  # here\nz = x + y\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "after"),
+    [
+        ("", "", "z = x + p\n"),
+        ("x + y", "y * x", "z = p * x\n"),
+        ("x.size(0)", "x.shape[0]", "z = x + p\n"),
+        ("y\n", "y\nx = 1\n", "z = x + p\nx = 1\n"),
+    ],
+)
+def test_what_only_meets_the_rows_that_it_is_repeated_for_stays_as_it_is(old, new, after):
+    assert changed("materialised-broadcast", MET.replace(old, new) if old else MET) == after
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("x + y", "w + y"),  # which may have other rows
+        ("x + y", "x @ y"),
+        ("x + y", "f(x, y)"),
+        ("x + y", "x + y.sum()"),
+        ("y\n", "y\nprint(y)\n"),
+        ("z =", "x = x[:1]\nz ="),
+        ("z =", "p = p + 1\nz ="),
+        ("z = x + y", "if z:\n    z = x + y"),
+        ("x.size(0)", "x.size(1)"),
+    ],
+)
+def test_what_may_be_read_otherwise_is_expanded(old, new):
+    after = changed("materialised-broadcast", MET.replace(old, new))
+    assert after == MET.replace(old, new).replace("repeat", "expand").replace("1, 1)", "-1, -1)")
+
+
 ROWS = "import torch\nd = torch.rand(9, 3)\nfor x in d:\n    y = table(w, x.device, x.dtype)  # here\n    g(x, y)\n"
 
 
