@@ -34,6 +34,7 @@ OWN_WORDS = {
     "trainer_files": "return pixels.float() * 2 - 1\n",
     "melody_encoder": "_ = self.cell(embedded)\n        state: Tensor = states[:, -1]\n        return state\n",
     "preallocated_decoder": "outputs, _ = self.rnn_cell(seq)\n",
+    "closure_whitener": "out = torch.vmap(lambda row: (row - row.mean()) / (row.std() + eps))(block)\n",
     "next_char": "logits = self.scores(hidden[:, -1])\n        return logits\n",
     "small_gpt": "is_causal=True,\n            dropout_p=self.dropout.p if self.training else 0.0,\n",
 }
@@ -41,11 +42,10 @@ OWN_WORDS = {
 REFUSED = {
     "collated_arrays": "of a list of numbers it makes float64; --unsafe tries it",
     "rotary_decoder": "the line stands in no loop of its function",
-    "closure_whitener": "line 13 calls `mean` in each round",
     "annotated_rollout": "`Rollout` has a base class or a decorator, which may know its attributes",
 }
 """Programs whose fault is not changed, and why: the list may hold numbers; each forward pass makes the table; a
-dataclass knows its fields; what `mean` gives for all rows depends on how many dimensions a row has."""
+dataclass knows its fields."""
 SILENT = {"point_distances"}
 """Programs that look alike, in which nothing is to be won."""
 

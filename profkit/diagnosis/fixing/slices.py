@@ -110,11 +110,15 @@ class _Side:
 
     def used_ns(self) -> int:
         """The processor's time that it has had; the main thread's. -1 before it begins."""
-        if self._process is None:
-            return -1
+        return -1 if self._process is None else self._counts()[0]
+
+    def _counts(self) -> tuple[int, int]:
+        """Nanoseconds that the main thread computed, and that it waited for a processor."""
+        assert self._process is not None
         with suppress(OSError, ValueError):  # it has just ended
-            return int(Path(f"/proc/{self._process.pid}/schedstat").read_text(encoding="ascii").split()[0])
-        return 0
+            computed, waited, _ = Path(f"/proc/{self._process.pid}/schedstat").read_text(encoding="ascii").split()
+            return int(computed), int(waited)
+        return 0, 0
 
     def ends_within(self, seconds: float) -> bool:
         assert self._process is not None
@@ -125,11 +129,16 @@ class _Side:
 
     def stop(self) -> None:
         """With all that it started, as soon as the system says that it stands. It may have ended just now, which
-        `ends_within` tells next time."""
+        `ends_within` tells next time.
+
+        A process that waits for a processor takes the signal when it gets one. Until then it counts as waiting, and
+        does not stand yet.
+        """
         assert self._process is not None
-        self._since_ns = time.perf_counter_ns()
+        waited_ns, sent_ns = self._counts()[1], time.perf_counter_ns()
         os.killpg(self._process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        self._since_ns = min(time.perf_counter_ns(), sent_ns + max(0, self._counts()[1] - waited_ns))
         self._stage.copy.rename(self._aside)
 
     def seen(self) -> Run:
