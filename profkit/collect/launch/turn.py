@@ -46,6 +46,7 @@ _MOST_NODES = 1 << 18
 """Of an autograd graph: counting them takes a tenth of a second, and a graph as long shows that it grows."""
 _READINGS = 5
 """Who has just got a CPU keeps it for a millisecond or more, so the second is enough as a rule."""
+_DEVICES = ("cuda", "xpu")
 _PARENT_ENDS = 1
 """`prctl` (2): the signal that a process gets when its parent ends (``PR_SET_PDEATHSIG``), stopped or not."""
 _KIB = 1024
@@ -362,10 +363,10 @@ def peak_bytes() -> int:
 
 
 def device_peak_bytes() -> int:
-    cuda = getattr(sys.modules["torch"], "cuda", None)
-    if cuda is None or not cuda.is_initialized():
-        return 0
-    return sum(cuda.max_memory_allocated(device) for device in range(cuda.device_count()))
+    """The most memory on devices that compute beside the processor; 0 if the program used none."""
+    kinds = [getattr(sys.modules["torch"], name, None) for name in _DEVICES]
+    used = [one for one in kinds if one is not None and one.is_initialized()]
+    return sum(one.max_memory_allocated(device) for one in used for device in range(one.device_count()))
 
 
 def _file_of(module: object) -> str:
