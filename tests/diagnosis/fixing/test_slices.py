@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,6 +77,22 @@ def test_runs_that_do_not_end_are_ended(tmp_path):
     stage = stage_of(tmp_path, b"import torch\nwhile True: pass\n")
     with pytest.raises(TooLong, match="a run did not end within 1 s"):
         run_by_slices([(stage, {}), (stage, {})], 1.0)
+
+
+@pytest.mark.parametrize(("waited", "since"), [(0, 100), (7, 107), (5000, 1000)])
+def test_until_a_waiting_run_gets_a_processor_to_stop_it_waits_and_does_not_stand(tmp_path, monkeypatch, waited, since):
+    stage = stage_of(tmp_path)
+    stage.copy.mkdir()
+    counts, times = iter([(0, 5), (0, 5 + waited)]), iter([100, 1000])  # sent, and seen to stand
+    monkeypatch.setattr(slices._Side, "_counts", lambda _: next(counts))
+    monkeypatch.setattr(slices.time, "perf_counter_ns", lambda: next(times))
+    for name in ("killpg", "waitid"):
+        monkeypatch.setattr(os, name, lambda *_: None)
+    with slices._side((stage, {}), 0) as side:
+        side._process = SimpleNamespace(pid=1)
+        side.stop()
+        assert side._since_ns == since
+    assert not stage.copy.exists()  # the path is free for another
 
 
 ENDLESS = """
