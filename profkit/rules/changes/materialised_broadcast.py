@@ -40,7 +40,7 @@ def _as_it_is(text: ProgramText, call: libcst.Call) -> dict[libcst.CSTNode, Edit
     rows, others = text_of(call.args[0].value), [text_of(given.value) for given in call.args[1:]]
     line = next((one for one in text.ancestors(call) if isinstance(one, libcst.SimpleStatementLine)), None)
     part = line.body[0] if line is not None and len(line.body) == 1 else None
-    if not isinstance(part, libcst.Assign) or part.value is not call or len(part.targets) != 1 or not others:
+    if line is None or not isinstance(part, libcst.Assign) or part.value is not call or len(part.targets) != 1:
         return {}
     target, source = part.targets[0].target, call.func.value
     is_plain = isinstance(target, libcst.Name) and isinstance(source, (libcst.Name, libcst.Attribute))

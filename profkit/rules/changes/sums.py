@@ -31,7 +31,7 @@ def summed_at_once(text: ProgramText, loop: libcst.For, statement: libcst.Simple
             raise Refused(f"`{total}` adds up elements of its own")
     refuse_declared(text, total)
     refuse_later_reads(text, loop, {index})
-    whole = text_of(matchers.replace(added, _element(index), lambda one, _: one.value))  # type: ignore[union-attr, arg-type]  # of an expression
+    whole = text_of(matchers.replace(added, _element(index), _tensor_of))  # type: ignore[arg-type]  # an expression
     called = f"{whole}.sum(0)" if isinstance(added, libcst.Subscript) or added.lpar else f"({whole}).sum(0)"
     made = statement.deep_replace(added, libcst.parse_expression(called))
     assert isinstance(made, libcst.SimpleStatementLine)
@@ -67,6 +67,10 @@ def _element(index: str) -> matchers.Subscript:
     """``a[i]`` and ``self.a[i]``."""
     at = matchers.SubscriptElement(matchers.Index(matchers.Name(index)))
     return matchers.Subscript(matchers.Name() | matchers.Attribute(), [at])
+
+
+def _tensor_of(element: libcst.CSTNode, _: object) -> libcst.CSTNode:
+    return libcst.ensure_type(element, libcst.Subscript).value
 
 
 def _lengths(name: str) -> tuple[str, ...]:
