@@ -476,8 +476,8 @@ BEGUN = """
                 found.append(h * 2)
             return torch.stack(found), {states}
     torch.manual_seed(0)
-    torch.set_grad_enabled(False)
-    print(Encoder()(torch.rand(2, 5, 2)))
+    with torch.no_grad():
+        print(Encoder()(torch.rand(2, 5, 2)))
 """
 
 
