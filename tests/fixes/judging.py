@@ -24,6 +24,7 @@ from profkit.diagnosis.fixing.proving import (
     prove_fixes,
 )
 from profkit.diagnosis.fixing.rounds import prove_all
+from profkit.diagnosis.fixing.slices import Version, can_take_slices, run_by_slices
 from profkit.diagnosis.fixing.trees import Tree
 from profkit.diagnosis.fixing.turns import Program, Run, Stage
 from profkit.diagnosis.settings import Settings
@@ -108,15 +109,22 @@ def _measured(row: Row, stage: Stage, case: Case, after: Mapping[Path, bytes], p
     known = replace(stage, program=replace(stage.program, target=case.fixed))
     runs: tuple[list[Run], list[Run], list[Run]] = ([], [], [])
     is_same, end = is_known(case, after), time.monotonic() + most_s
+    versions: list[Version] = [(stage, {}), (known, {})] + [(stage, after)] * (bool(after) and not is_same)
     while len(runs[0]) < pairs or not (is_told(*runs) or time.monotonic() > end or len(runs[0]) >= MOST_PAIRS):
-        runs[0].append(stage.run({}, most_s))
-        runs[1].append(known.run({}, most_s))
-        same = runs[1] if is_same else None if after else runs[0]
-        runs[2].append(same[-1] if same else stage.run(after, most_s))
+        seen = _by_turns(versions, most_s, can_take_slices([one[0] for one in runs if one]))
+        for one, run in zip(runs, (*seen, seen[1] if is_same else seen[0])[:3], strict=True):
+            one.append(run)
     by_fix, possible, beside = gain_of(runs[0], runs[2]), gain_of(runs[0], runs[1]), gain_of(runs[1], runs[2])
     if case.is_of_memory and (possible.frees_memory or possible.frees_graphs):  # else only time is left to compare
         return with_memory(row, by_fix, possible)
     return replace(row, won=by_fix.share.fraction, possible=possible.share.fraction, over=_over(beside))
+
+
+def _by_turns(versions: Sequence[Version], most_s: float, by_slices: bool) -> list[Run]:
+    """A run of each version: one after the other, or by slices of time once those before show that it can be."""
+    if by_slices:
+        return run_by_slices(versions, most_s)
+    return [stage.run(files, most_s) for stage, files in versions]
 
 
 def is_told(before: Sequence[Run], known: Sequence[Run], after: Sequence[Run]) -> bool:

@@ -23,29 +23,29 @@ _SAID = {
 _TOLD = {"dtype-round-trip": "1 tensor a step is cast from float32 to float64 and straight back"}
 """What the finding says, where the change depends on it."""
 OWN_WORDS = {
-    "cell_loop": "outputs, _ = self.cell(x, h[None])\n        return self.out(outputs)\n",
+    "cell_loop": "x = self.embed(words)\n        outputs, _ = self.cell(x)\n        return self.out(outputs)\n",
     "closure_bank": "codes_parts.append(code)\n    codes = T.cat(codes_parts)\n    return codes\n",
     "masked_encoder": "attn_mask=torch.where(padding[:, None, None, :], -1e9, 0.0).to(query_layer.dtype),\n",
     "einsum_attention": "attn_mask=torch.where(causal_mask, -torch.finfo(q.dtype).max, 0.0).to(q.dtype),\n",
     "token_counter": "for word in words.flatten().tolist():\n            self.counter[word] += 1\n",
     "vit_checkpoint": "for block in self.blocks:\n            x = block(x)\n",
     "profile_distances": "x.unsqueeze(1).expand(-1, centres.shape[0], -1)\n",
-    "mixer_places": "places = self.places.expand(patches.size(0), -1, -1)\n",
     "sweep_partial": "reset = optimizer.zero_grad\n",
     "trainer_files": "return pixels.float() * 2 - 1\n",
-    "melody_encoder": "_ = self.cell(embedded, state[None])\n        state = states[:, -1]\n        return state\n",
+    "melody_encoder": "_ = self.cell(embedded)\n        state: Tensor = states[:, -1]\n        return state\n",
+    "preallocated_decoder": "outputs, _ = self.rnn_cell(seq)\n",
+    "closure_whitener": "out = torch.vmap(lambda row: (row - row.mean()) / (row.std() + eps))(block)\n",
     "next_char": "logits = self.scores(hidden[:, -1])\n        return logits\n",
-    "small_gpt": "attn_mask=self.tril[:T, :T] != 0,\n            dropout_p=self.dropout.p if self.training else 0.0,\n",
+    "small_gpt": "is_causal=True,\n            dropout_p=self.dropout.p if self.training else 0.0,\n",
 }
 """Where the change differs from the fix that was written by hand: what it says."""
 REFUSED = {
     "collated_arrays": "of a list of numbers it makes float64; --unsafe tries it",
     "rotary_decoder": "the line stands in no loop of its function",
-    "closure_whitener": "line 13 calls `mean` in each round",
     "annotated_rollout": "`Rollout` has a base class or a decorator, which may know its attributes",
 }
 """Programs whose fault is not changed, and why: the list may hold numbers; each forward pass makes the table; a
-dataclass knows its fields; what `mean` gives for all rows depends on how many dimensions a row has."""
+dataclass knows its fields."""
 SILENT = {"point_distances"}
 """Programs that look alike, in which nothing is to be won."""
 

@@ -13,11 +13,14 @@ batches, averages of weights.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import hashlib
 import json
+import mmap
 import os
 import random
+import signal
 import sys
 import threading
 from collections.abc import Sequence, Set
@@ -43,18 +46,43 @@ _MOST_NODES = 1 << 18
 """Of an autograd graph: counting them takes a tenth of a second, and a graph as long shows that it grows."""
 _READINGS = 5
 """Who has just got a CPU keeps it for a millisecond or more, so the second is enough as a rule."""
+_DEVICES = ("cuda", "xpu")
+_PARENT_ENDS = 1
+"""`prctl` (2): the signal that a process gets when its parent ends (``PR_SET_PDEATHSIG``), stopped or not."""
 _KIB = 1024
 """Linux gives ``ru_maxrss`` in these."""
+
+
+class Stopped:
+    """How long this process has been stopped so far, while another had the processor: who stops it keeps the
+    nanoseconds in a file of eight bytes. Without one it never is."""
+
+    def __init__(self, file: str | None) -> None:
+        self._memory: mmap.mmap | None = None
+        if file is not None:
+            _end_with_parent()
+            with open(file, "rb") as opened:
+                self._memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def read_ns(self) -> int:
+        return 0 if self._memory is None else int.from_bytes(self._memory[:], "little")
+
+
+def _end_with_parent() -> None:
+    """Whoever stops this process may be ended itself, and nobody else would let it go on or end it."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PARENT_ENDS, signal.SIGKILL)
 
 
 class Turn:
     """What is seen of one run."""
 
-    def __init__(self, result: Path, seed: int | None, folders: Sequence[str]) -> None:
-        self._result, self._seed = result, seed
+    def __init__(self, result: Path, seed: int | None, folders: Sequence[str], stopped: str | None = None) -> None:
+        self._result, self._seed, self._stopped = result, seed, Stopped(stopped)
         self._process = os.getpid()
         self._begun_ns = 0
         self._step_ns: list[int] = []
+        self._computed_ns, self._crowded_before_ns = 0, 0
         self._aside_ns, self._crowded_aside_ns = 0, 0
         self._thread = threading.get_native_id()
         self._crowded_ns: list[int] = []
@@ -82,19 +110,22 @@ class Turn:
         self._entropy.watch()
         self._passes.watch()
         self._loads.watch()
-        self._begun_ns, self._crowded_aside_ns = self._clocks()
+        self._begun_ns, self._crowded_before_ns = self._clocks()
+        self._crowded_aside_ns, self._computed_ns = self._crowded_before_ns, time.thread_time_ns()
 
     def _clocks(self) -> tuple[int, int]:
-        """The time, and how long the main thread has waited until then, without what this file itself does aside.
+        """The time without that in which the process was stopped, and how long the main thread has waited until then,
+        without what this file itself does aside.
 
-        A wait between the two readings, longer than many a step, would be in one of them alone: they are taken again.
+        A wait between the readings, longer than many a step, would be in one of them alone: they are taken again.
         """
         for _ in range(_READINGS):
-            before = count_crowded_ns(self._thread) or 0
-            now_ns, after = time.perf_counter_ns(), count_crowded_ns(self._thread) or 0
-            if before == after:
+            before = count_crowded_ns(self._thread) or 0, self._stopped.read_ns()
+            now_ns = time.perf_counter_ns()
+            if before == (count_crowded_ns(self._thread) or 0, self._stopped.read_ns()):
                 break
-        return now_ns, before - self._crowded_aside_ns
+        crowded_ns, stopped_ns = before
+        return now_ns - stopped_ns, crowded_ns - self._crowded_aside_ns
 
     def _own_clocks(self) -> tuple[int, int]:
         """The same without what was done aside, and without the time that libraries took to load."""
@@ -110,6 +141,7 @@ class Turn:
         content = {
             "run_ns": ended_ns - self._begun_ns,
             "crowded_ns": crowded_ns,
+            "idle_ns": self._idle_ns(),
             "step_ns": self._step_ns,
             "step_crowded_ns": self._crowded_ns,
             "computes_elsewhere_s": _elsewhere_s(),
@@ -127,6 +159,12 @@ class Turn:
         self._find_modules()
         self._save_parameters()
         self._result.write_text(json.dumps(content), encoding="utf-8")
+
+    def _idle_ns(self) -> int:
+        """How long the main thread neither computed nor waited for a busy processor."""
+        now_ns, crowded_ns = self._clocks()
+        crowded_ns += self._crowded_aside_ns - self._crowded_before_ns
+        return max(0, now_ns - self._begun_ns - crowded_ns - (time.thread_time_ns() - self._computed_ns))
 
     def _find_modules(self) -> None:
         if os.getpid() == self._process:
@@ -196,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program that the command line names and end as it ends."""
     options = _parse(sys.argv[1:] if arguments is None else list(arguments))
     script = [] if options.module else [os.path.dirname(os.path.abspath(options.target))]
-    turn = Turn(Path(options.result).absolute(), options.seed, [os.getcwd(), *script])
+    turn = Turn(Path(options.result).absolute(), options.seed, [os.getcwd(), *script], options.stopped)
     try:
         run_unrecorded(options.target, options.arguments, turn.begin, is_module=options.module)
     finally:
@@ -207,6 +245,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m profkit.collect.launch.turn")
     parser.add_argument("--result", required=True)
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--stopped", metavar="FILE")
     parser.add_argument("--module", action="store_true")
     return split_command(parser, arguments)
 
@@ -324,10 +363,10 @@ def peak_bytes() -> int:
 
 
 def device_peak_bytes() -> int:
-    cuda = getattr(sys.modules["torch"], "cuda", None)
-    if cuda is None or not cuda.is_initialized():
-        return 0
-    return sum(cuda.max_memory_allocated(device) for device in range(cuda.device_count()))
+    """The most memory on devices that compute beside the processor; 0 if the program used none."""
+    kinds = [getattr(sys.modules["torch"], name, None) for name in _DEVICES]
+    used = [one for one in kinds if one is not None and one.is_initialized()]
+    return sum(one.max_memory_allocated(device) for one in used for device in range(one.device_count()))
 
 
 def _file_of(module: object) -> str:

@@ -1,9 +1,9 @@
 """A finding's change is applied to a copy of the program, and both are run by turns: faster, and the rest the same?
 
-``trees.py`` copies, ``turns.py`` runs, ``results.py`` compares what two runs computed, with ``trained.py`` what they
-trained, with ``courses.py`` how they went there, with ``texts.py`` what they print and with ``arrays.py`` the files
-they wrote. ``proving.py`` decides, and ``patches.py`` makes the diff and
-writes it.
+``trees.py`` copies, ``turns.py`` runs, and ``slices.py`` runs several at once by turns. ``results.py`` compares what
+two runs computed, with ``trained.py`` what they trained, with ``courses.py`` how they went there, with ``texts.py``
+what they print and with ``arrays.py`` the files they wrote. ``proving.py`` decides, and ``patches.py`` makes the diff
+and writes it.
 
 Decisions, and why they were made:
 
@@ -11,7 +11,11 @@ Decisions, and why they were made:
   one that prints paths prints the same ones.
 - The program before the change runs at least three times. What differs between those runs, such as a printed time, is
   no sign of a change; if the parameters differ, nothing can be said, and nothing is offered.
-- The interval is Student's over pairs of runs. A bootstrap over three pairs is far too narrow.
+- The interval is Student's over pairs of runs. A bootstrap over three pairs is far too narrow. As it is looked at
+  after each few pairs, it is as wide as one of 98 %: else twice as many changes as stated would hold by chance.
+- One after the other, two runs of the same program differ by a tenth or more: the machine is now faster, now slower.
+  Medians of steps do not help, as whole runs differ. So they run at once by slices, where that is no other thing: a
+  busy program without a device. The first pair shows whether it is one, and that the others end the same.
 - Tolerances are those of rounding: a change of the algorithm must show. Parameters are compared by how far training
   moved them, or a small learning rate would hide everything. Each parameter is also looked at alone: a scale that
   trains no more moves millions of others by less than rounding does.

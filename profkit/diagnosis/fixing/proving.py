@@ -13,7 +13,8 @@ from profkit.core.errors import ProfkitError
 from profkit.core.units import format_share
 from profkit.diagnosis.fixing.comparison import Comparison
 from profkit.diagnosis.fixing.patches import line_after
-from profkit.diagnosis.fixing.results import compare_results
+from profkit.diagnosis.fixing.results import compare_results, have_same_bits
+from profkit.diagnosis.fixing.slices import can_take_slices, run_by_slices
 from profkit.diagnosis.fixing.turns import Run, Stage, TooLong
 from profkit.diagnosis.settings import UNCHOSEN
 from profkit.diagnosis.verify import Share
@@ -31,13 +32,22 @@ _HOPELESS_PAIRS = 6
 _WORTHWHILE = 0.05
 """Of the time, at best: with less to be won, and noise, no more pairs are run. If at least as much is won even at
 worst, or memory with less than that lost, none are needed either."""
+_TOLD = 0.03
+"""Of the time: what is priced below it, runs hardly tell from noise. A finding may be of little weight for other
+reasons."""
 _LEAST_MEMORY = 0.02
 """Of the peak, in the middle of all pairs: less is of no use to anybody."""
 _GROWN = 2
 """Between the first look at the backward nodes that are alive and the last, at least twice as many steps later. What
 does not grow with the steps stays where it is."""
-_STUDENT = (0.0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""Quantiles of Student's distribution for 95 %, by degrees of freedom."""
+_LEAST_SLICED = 2
+"""Pairs by slices of time: two have an interval, and their noise is a tenth of that of others."""
+_LOOKS = frozenset((3, 4, 6, 8, 10))
+"""Numbers of pairs after which it is asked whether they are enough."""
+_STUDENT = (0.0, 31.821, 6.965, 4.541, 3.747, 3.365, 3.143, 2.998, 2.896, 2.821, 2.764)
+"""Quantiles of Student's distribution for 98 %, by degrees of freedom. Who looks five times, and stops at the first
+that tells something, is wrong more often than at a single look. With real noise (of three programs, signs turned and
+drawn again) 3 to 5 % of changes that win nothing seemed to; 7 to 10 % with quantiles of 95 % and eight looks."""
 _OF_THREADS = frozenset(("thread-oversubscription",))
 """Rules whose change is to the number of threads: it shows in no program that has one."""
 _LAST_WORDS = 200
@@ -53,14 +63,20 @@ UNDECIDED = "not enough time to tell"
 """Too few runs, or too noisy ones: the change may win much."""
 NO_GAIN = "no gain shown"
 FAILED = "failed"
+_LITTLE_ALTERED = "its numbers are others, but within the tolerances of the comparison"
+"""What is said of a change of numerics in place of "the same", which is said of changes that only compute otherwise."""
 LINE_ALTERED = "a change that held has altered this line; run profkit again after it"
 """Why a change is refused that the next recording may offer again."""
 
 
+_Files = tuple[Mapping[Path, bytes], Mapping[Path, bytes]]
+"""Of two versions, in the order in which they begin."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Seconds before and after, of a step or of the whole run, the share that is won with its 95 % interval, and the
-    peak memory in bytes. ``nodes_before`` and ``nodes_after`` are the backward nodes that are alive in the end."""
+    """Seconds before and after, of a step or of the whole run, the share that is won with its interval, and the peak
+    memory in bytes. ``nodes_before`` and ``nodes_after`` are the backward nodes that are alive in the end."""
 
     before_s: float
     after_s: float
@@ -144,7 +160,7 @@ def prove_fixes(
         what = f"{finding.rule}, finding {number} of {len(diagnosis.findings)}"
         tell(what)
         try:
-            if not limits.small:
+            if not limits.small and has_change(finding.rule):
                 _refuse_small(finding)
             name, raw, changed, may_alter = _change(stage, finding, known.after, after, limits.unsafe)
         except Refused as reason:
@@ -172,7 +188,7 @@ def _refuse_small(finding: Finding) -> None:
     saving = finding.saving
     if finding.severity is Severity.INFO:
         raise Refused(f"it is too small to matter here; --select {finding.rule} tries it")
-    if finding.severity is Severity.LOW and saving is not None and saving.fraction > 0 and not saving.bytes:
+    if finding.severity is Severity.LOW and saving is not None and 0 < saving.fraction < _TOLD and not saving.bytes:
         won = format_share(saving.fraction)
         raise Refused(
             f"it saves {won} of the time, which runs do not tell from noise; --select {finding.rule} tries it"
@@ -256,23 +272,20 @@ class _Prover:
         self, before: Mapping[Path, bytes], after: Mapping[Path, bytes], what: str, rules: Set[str]
     ) -> Iterator[tuple[Run, Run]]:
         """Runs of both, which take turns at being first, until the time is up. While others keep the processors busy,
-        PyTorch gets one thread, if that shows how long a run waited for them."""
-        end, stage = time.monotonic() + self._limits.most_s, self._stage
+        PyTorch gets one thread, if that shows how long a run waited for them. The first pair tells whether the next
+        can be run by slices of time."""
+        end, turns = time.monotonic() + self._limits.most_s, _Turns(self._stage, before, after)
         for number in range(MOST_PAIRS):
             begun = time.monotonic()
-            self._tell(f"{what}: runs before and after by turns, pair {number + 1} of {LEAST_PAIRS} to {MOST_PAIRS}")
-            order = (before, after) if number % 2 == 0 else (after, before)
+            still = f"at least {LEAST_PAIRS}, at most" if number < LEAST_PAIRS else "at most"
+            self._tell(f"{what}: runs before and after by turns, pair {number + 1} ({still} {MOST_PAIRS})")
             try:
-                pair = _run_each(stage, order, end)
-                if number == 0 and not rules & _OF_THREADS and any(run.is_crowded for run in pair):
-                    single = replace(stage, one_thread=True)
-                    again = _run_each(single, order, end)
-                    pair, stage = (again, single) if all(run.is_alone for run in again) else (pair, stage)
+                pair = turns.run(number % 2 == 1, end, not rules & _OF_THREADS)
             except TooLong:
                 if number < LEAST_PAIRS:
                     raise
                 return  # what was run before is enough to judge by
-            yield pair if number % 2 == 0 else (pair[1], pair[0])
+            yield pair
             left_s, lasted_s = end - time.monotonic(), time.monotonic() - begun
             if left_s < lasted_s:
                 if number + 1 < LEAST_PAIRS:
@@ -301,9 +314,64 @@ class ProgramFailed(ProfkitError):
         self.errors = run.errors
 
 
-def _run_each(stage: Stage, order: tuple[Mapping[Path, bytes], Mapping[Path, bytes]], end: float) -> tuple[Run, Run]:
-    first, second = (stage.run(files, max(1.0, end - time.monotonic())) for files in order)
-    return first, second
+class _Turns:
+    """How two versions take turns: one after the other, or, if the first pair allows it, by slices of time."""
+
+    def __init__(self, stage: Stage, before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> None:
+        self._stage, self._files = stage, (before, after)
+        self._first: tuple[Run, Run] | None = None
+        self._by_slices = False
+
+    def run(self, is_turned: bool, end: float, may_take_one_thread: bool) -> tuple[Run, Run]:
+        """A run of each; if ``is_turned``, the changed one begins."""
+        if self._first is None:
+            self._first = self._run_first(end, may_take_one_thread)
+            self._by_slices = can_take_slices(self._first)
+            return self._first
+        if self._by_slices:
+            pair = self._in_order(is_turned, lambda files: self._by_turns(files, end))
+            if all(_is_alike(*runs) for runs in zip(self._first, pair, strict=True)):
+                return pair
+            self._by_slices = False  # they got in each other's way
+        return self._one_after_the_other(is_turned, end)
+
+    def _run_first(self, end: float, may_take_one_thread: bool) -> tuple[Run, Run]:
+        pair = self._one_after_the_other(False, end)
+        if may_take_one_thread and any(run.is_crowded for run in pair):
+            wide, self._stage = self._stage, replace(self._stage, one_thread=True)
+            again = self._one_after_the_other(False, end)
+            if all(run.is_alone for run in again):
+                return again
+            self._stage = wide
+        return pair
+
+    def _one_after_the_other(self, is_turned: bool, end: float) -> tuple[Run, Run]:
+        def run_each(files: _Files) -> tuple[Run, Run]:
+            first, second = (self._stage.run(one, _left_s(end)) for one in files)
+            return first, second
+
+        return self._in_order(is_turned, run_each)
+
+    def _by_turns(self, files: _Files, end: float) -> tuple[Run, Run]:
+        first, second = run_by_slices([(self._stage, one) for one in files], _left_s(end))
+        return first, second
+
+    def _in_order(self, is_turned: bool, run: Callable[[_Files], tuple[Run, Run]]) -> tuple[Run, Run]:
+        before, after = self._files
+        if not is_turned:
+            return run((before, after))
+        last, first = run((after, before))
+        return first, last
+
+
+def _left_s(end: float) -> float:
+    return max(1.0, end - time.monotonic())
+
+
+def _is_alike(alone: Run, beside: Run) -> bool:
+    """Whether a run beside another one did what it did alone: both may have written the same file, or wanted the same
+    port."""
+    return alone.status == beside.status and compare_results([alone], [beside]).is_same
 
 
 def last_words(errors: str) -> str:
@@ -314,7 +382,7 @@ def last_words(errors: str) -> str:
 
 
 def _is_enough(runs: tuple[list[Run], list[Run]]) -> bool:
-    if len(runs[0]) < LEAST_PAIRS:
+    if len(runs[0]) not in _LOOKS:
         return False
     gain = gain_of(*runs)
     share, frees = gain.share, gain.frees_memory or gain.frees_graphs
@@ -337,7 +405,8 @@ def _judge(finding: Finding, runs: tuple[list[Run], list[Run]], comparison: Comp
     gain = gain_of(*runs)
     frees = gain.frees_memory or gain.frees_graphs
     if gain.is_faster or (frees and not gain.is_slower):
-        return Trial(finding, ALTERED if comparison.differs else HELD, comparison.differs, gain, comparison)
+        altered = comparison.differs or (_LITTLE_ALTERED if may_alter and not have_same_bits(*runs) else "")
+        return Trial(finding, ALTERED if altered else HELD, altered, gain, comparison)
     is_open = not gain.is_slower and gain.share.high >= _WORTHWHILE
     reason = "it is slower" if gain.is_slower else _noise(gain)
     return Trial(finding, UNDECIDED if is_open else NO_GAIN, reason, gain, comparison)
@@ -352,12 +421,17 @@ def _noise(gain: Gain) -> str:
 
 
 def gain_of(before: Sequence[Run], after: Sequence[Run]) -> Gain:
-    """What pairs of runs show: by their steps if these are most of the program's time, else by the whole run."""
+    """What pairs of runs show: by their steps if these are most of the program's time, else by the whole run. Once two
+    pairs took turns by slices, others are no measure of time."""
+    peaks = [[run.seen.device_peak_bytes or run.seen.peak_bytes for run in runs] for runs in (before, after)]
+    looks = [[run.seen.graph_nodes for run in runs] for runs in (before, after)]
+    sliced = [pair for pair in zip(before, after, strict=True) if all(run.by_slices for run in pair)]
+    if len(sliced) >= _LEAST_SLICED:
+        before, after = zip(*sliced, strict=True)
     of_step = all(run.is_row_of_steps for run in before) and all(run.step_s() for run in after)
     alone = all(run.is_alone and _seconds(run, of_step, True) > 0 for run in (*before, *after))
     old, new = ([_seconds(run, of_step, alone) for run in runs] for runs in (before, after))
     share = _interval([math.log(max(b, 1e-9) / max(a, 1e-9)) for a, b in zip(old, new, strict=True)])
-    peaks = [[run.seen.device_peak_bytes or run.seen.peak_bytes for run in runs] for runs in (before, after)]
     frees = min(map(min, peaks)) > 0 and _is_lower(*peaks)
     means = [geometric_mean(side) if min(side) > 0 else 0.0 for side in (old, new)]  # their ratio is the share's
     waited = sum(run.seen.crowded_ns for run in (*before, *after)) if alone else 0
@@ -365,7 +439,6 @@ def gain_of(before: Sequence[Run], after: Sequence[Run]) -> Gain:
     gain = Gain(means[0], means[1], share, len(old), of_step, median(peaks[0]), median(peaks[1]), frees)
     one_thread = all(run.one_thread for run in (*before, *after))
     gain = replace(gain, waited=waited / total if total else 0.0, one_thread=one_thread)
-    looks = [[run.seen.graph_nodes for run in runs] for runs in (before, after)]
     return _with_graphs(gain, *looks)
 
 

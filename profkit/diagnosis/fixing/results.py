@@ -14,6 +14,7 @@ from profkit.diagnosis.fixing.texts import RELATIVE, compare_errors, compare_tex
 from profkit.diagnosis.fixing.trained import compare_parameters
 from profkit.diagnosis.fixing.trees import Written
 from profkit.diagnosis.fixing.turns import Run
+from profkit.trace.events import Float64s
 
 
 def compare_results(before: Sequence[Run], after: Sequence[Run]) -> Comparison:
@@ -31,6 +32,24 @@ def compare_results(before: Sequence[Run], after: Sequence[Run]) -> Comparison:
     if not differs and not unknown and not compared:
         unknown = "the program prints no number, writes no file and trains nothing that could be compared"
     return Comparison(differs, unknown, compared, left_out)
+
+
+def have_same_bits(before: Sequence[Run], after: Sequence[Run]) -> bool:
+    """Whether what was trained, written and printed is the same to the last bit, as far as it was so before."""
+    same = _are_equal_arrays([run.parameters for run in (*before, *after)])
+    for kept in ((lambda run: run.output), (lambda run: {name: one.digest for name, one in run.written.items()})):
+        steady = [kept(run) for run in before]
+        same &= any(one != steady[0] for one in steady) or all(kept(run) == steady[0] for run in after)
+    return same
+
+
+def _are_equal_arrays(runs: Sequence[Mapping[str, Float64s]]) -> bool:
+    first = runs[0]
+    return all(
+        run.keys() == first.keys()
+        and all(np.array_equal(value, run[name], equal_nan=True) for name, value in first.items())
+        for run in runs[1:]
+    )
 
 
 def _compare_parts(before: Sequence[Run], after: Sequence[Run]) -> Iterator[Comparison]:

@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from profkit.core.errors import ProfkitError
 from profkit.diagnosis.fixing.trees import Tree, Written, copy_tree, snapshot, written_since
 from profkit.trace.events import Float64s
 
+_RESULT, _PARAMETERS, _OUTPUT, _ERRORS = "result.json", "parameters.npz", "stdout", "stderr"
+"""Files of a run. The second is written beside the first, under this name."""
 _LEAST_STEPS = 8
 """Fewer steps than these are no steady state: the whole run is timed instead."""
 _WARM_UP = 3
@@ -55,6 +57,8 @@ class Seen(msgspec.Struct, frozen=True):
     run_ns: int = 0
     crowded_ns: int = 0
     """Of the run, how long the main thread waited for a busy processor; 0 where the system does not say."""
+    idle_ns: int | None = None
+    """How long the main thread neither computed nor waited for a busy processor: for files, a network, others."""
     step_ns: tuple[int, ...] = ()
     step_crowded_ns: tuple[int, ...] = ()
     computes_elsewhere_s: float = 0.0
@@ -87,6 +91,8 @@ class Run:
     parameters: Mapping[str, Float64s]
     one_thread: bool = False
     """PyTorch was told to compute in one thread."""
+    by_slices: bool = False
+    """It took turns with others of hundredths of a second (`run_by_slices`)."""
 
     @property
     def is_row_of_steps(self) -> bool:
@@ -136,13 +142,24 @@ class Stage:
         """Run the program once, with these files changed. Raises `TooLong`."""
         copy_tree(self.tree, self.copy, changed)
         before = snapshot(self.copy)
-        result = self.folder / "result.json"
-        for left in (result, result.with_name("parameters.npz")):
+        with self.turn(self.folder) as process:
+            self.await_end(process, timeout_s)
+        return self.seen(self.folder, process.returncode, before)
+
+    def turn(self, place: Path, stopped: Path | None = None) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        """The program begins in the copy that is there; what it says comes to ``place``."""
+        for left in (place / _RESULT, place / _PARAMETERS):
             left.unlink(missing_ok=True)
         seed = [] if self.program.seed is None else [f"--seed={self.program.seed}"]
-        status, output, errors = self._call("turn", [f"--result={result}", *seed], timeout_s)
+        stops = [] if stopped is None else [f"--stopped={stopped}"]
+        return self._begun("turn", [f"--result={place / _RESULT}", *seed, *stops], place)
+
+    def seen(self, place: Path, status: int, before: Mapping[Path, tuple[int, int]]) -> Run:
+        """What a run that has ended left in ``place`` and in the copy, which was like ``before``."""
+        result = place / _RESULT
         seen = msgspec.json.decode(result.read_bytes(), type=Seen) if result.exists() else Seen()
         written = written_since(self.copy, before)
+        output, errors = _read(place / _OUTPUT), _read(place / _ERRORS)
         return Run(status, output, errors, seen, written, _load(result), self.one_thread)
 
     def try_out(self, child: str, options: list[str], timeout_s: float) -> tuple[int, str]:
@@ -160,30 +177,44 @@ class Stage:
         return status, errors
 
     def _call(self, child: str, options: list[str], timeout_s: float) -> tuple[int, str, str]:
+        with self._begun(child, options, self.folder) as process:
+            self.await_end(process, timeout_s)
+        return process.returncode, _read(self.folder / _OUTPUT), _read(self.folder / _ERRORS)
+
+    @contextmanager
+    def _begun(self, child: str, options: list[str], place: Path) -> Iterator[subprocess.Popen[bytes]]:
+        """The process that runs the program in one of profkit's ways. In the end it is ended, with all it started."""
         module = ["--module"] if self.program.is_module else []
         working = self.copy / self.tree.working.relative_to(self.tree.root)
         script = os.path.relpath(self.copy / self.program.target, working)
         target = self.program.target if self.program.is_module else script
         command = [sys.executable, "-m", f"profkit.collect.launch.{child}", *options, *module, "--", target]
-        out, err = self.folder / "stdout", self.folder / "stderr"
-        given, environment = self.program.stdin or Path(os.devnull), self._environment(working)
+        given, out, err = self.program.stdin or Path(os.devnull), place / _OUTPUT, place / _ERRORS
         with out.open("wb") as stdout, err.open("wb") as stderr, given.open("rb") as stdin:
             process = subprocess.Popen(  # noqa: S603  # what the user asked to run
                 [*command, *self.program.arguments],
                 cwd=working,
-                env=environment,
+                env=self._environment(working),
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,
             )
             try:
-                process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                raise TooLong(f"a run did not end within {timeout_s:.0f} s{_rivals(environment)}") from None
+                yield process
             finally:
                 _end(process)
-        return process.returncode, _read(out), _read(err)
+
+    def await_end(self, process: subprocess.Popen[bytes], timeout_s: float) -> None:
+        """Until the process ends by itself. Raises `TooLong`."""
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise self.too_long(timeout_s) from None
+
+    def too_long(self, timeout_s: float) -> TooLong:
+        """What is raised of a run that has not ended after these seconds."""
+        return TooLong(f"a run did not end within {timeout_s:.0f} s{_rivals(self._environment(self.copy))}")
 
     def _environment(self, working: Path) -> dict[str, str]:
         """This process's, with the entries of Python's path as absolute ones, into the copy where they lie in it. What
@@ -235,7 +266,7 @@ def _read(path: Path) -> str:
 
 
 def _load(result: Path) -> dict[str, Float64s]:
-    file = result.with_name("parameters.npz")
+    file = result.with_name(_PARAMETERS)
     if not file.exists():
         return {}
     with np.load(file, allow_pickle=False) as arrays:

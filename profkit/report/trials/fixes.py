@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 
 from profkit.core.units import format_bytes, format_count, format_share, format_time
-from profkit.diagnosis.fixing.proving import HELD, REFUSED, Fixes, Gain, Trial
+from profkit.diagnosis.fixing.proving import ALTERED, HELD, REFUSED, Fixes, Gain, Trial
 from profkit.diagnosis.verify import Share
 from profkit.findings.values import Severity
 from profkit.report.wording import group_by_reason
@@ -99,7 +99,7 @@ def _interval(share: Share) -> str:
 
 def _compared(trial: Trial) -> list[str]:
     assert trial.comparison is not None
-    same = "the same: " if trial.comparison.is_same else "compared: "
+    same = "the same: " if trial.comparison.is_same and trial.verdict != ALTERED else "compared: "
     lines = [same + ", ".join(("exit status", *trial.comparison.compared))]
     if trial.comparison.left_out:
         lines.append("not compared: " + ", ".join(trial.comparison.left_out))

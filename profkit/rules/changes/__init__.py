@@ -34,6 +34,8 @@ NOT_RULES = (
     "base",
     "bookkeeping",
     "columns",
+    "mapped_rows",
+    "sums",
     "deferring",
     "drawing",
     "early_reads",

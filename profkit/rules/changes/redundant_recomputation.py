@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import libcst
+from libcst import matchers
 
 from profkit.findings.values import Finding
-from profkit.rules.changes.base import Edit, ProgramText
+from profkit.rules.changes.base import Edit, ProgramText, text_of
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import (
     Loop,
@@ -45,6 +46,8 @@ _ALIVE = frozenset(
     )
 )
 """Functions that give something else each time they are called."""
+_OF_ALL_ROWS = ("device", "dtype")
+"""What each row of a tensor has as the tensor does."""
 _SUSPENDING = (libcst.Yield, libcst.Await, libcst.NamedExpr)
 
 
@@ -61,16 +64,57 @@ def redundant_recomputation(text: ProgramText, finding: Finding) -> bytes:
         raise Refused("the line does not assign what it computes to a variable")
     loops = loops_around(text, statement)
     known = loops if finding.fix.startswith(_EACH_STEP) else loops[:1]
-    lasting = _lasting(text, statement, target.value, variables_in(text, part.value), known)
-    for variable in sorted({target.value, *variables_in(text, part.value)} - called_in(part.value)):
+    moved, read = _of_all_rows(text, statement, part, loops)
+    lasting = _lasting(text, statement, target.value, read, known)
+    for variable in sorted({target.value, *read} - called_in(part.value)):
         refuse_declared(text, variable)
     _refuse_other_value(text, lasting, target.value)
     alone = len(block_of(text, statement)) == 1
     edits: dict[libcst.CSTNode, Edit] = {
         statement: lambda _: text.parsed("pass") if alone else libcst.RemoveFromParent(),
-        lasting: lambda loop: with_statements(text, (statement,), loop),
+        lasting: lambda loop: with_statements(text, (moved,), loop),
     }
     return text.edited(edits)
+
+
+def _of_all_rows(
+    text: ProgramText, statement: libcst.SimpleStatementLine, part: libcst.Assign, loops: list[Loop]
+) -> tuple[libcst.SimpleStatementLine, set[str]]:
+    """The line and the variables that it reads. Where it only asks a row of a tensor for its device or type, as ``x``
+    of ``for x in xs``, it can ask the tensor."""
+    read, loop = variables_in(text, part.value), loops[0] if loops else None
+    if not isinstance(loop, libcst.For) or not isinstance(loop.target, libcst.Name) or loop.target.value not in read:
+        return statement, read
+    row = loop.target.value
+    asked = matchers.Attribute(matchers.Name(row), matchers.OneOf(*map(matchers.Name, _OF_ALL_ROWS)))
+    if len(matchers.findall(part, asked)) != len(uses(text, part, row)) or not _is_tensor(text, loop.iter):
+        return statement, read
+    moved = matchers.replace(statement, asked, lambda one, _: one.with_changes(value=loop.iter))
+    assert isinstance(moved, libcst.SimpleStatementLine)
+    return moved, (read - {row}) | variables_in(text, loop.iter)
+
+
+def _is_tensor(text: ProgramText, value: libcst.BaseExpression) -> bool:
+    """Whether all that the file says of a variable or attribute of this name is that it is a tensor."""
+    if not isinstance(value, (libcst.Name, libcst.Attribute)):
+        return False
+    name = text_of(value).rpartition(".")[2]
+    said = [one.annotation for one in text.nodes(libcst.Param) if one.name.value == name]
+    said += [one.annotation for one in text.nodes(libcst.AnnAssign) if text_of(one.target).rpartition(".")[2] == name]
+    kinds = [one is not None and text_of(one.annotation) in ("Tensor", "torch.Tensor") for one in said]
+    assigned = [one for one in text.nodes(libcst.Assign) for each in one.targets if _ends_with(each.target, name)]
+    torch = f"{text.known_as('torch')}."
+    kinds += [isinstance(one.value, libcst.Call) and text_of(one.value.func).startswith(torch) for one in assigned]
+    return bool(kinds) and all(kinds)
+
+
+def _ends_with(target: libcst.BaseAssignTargetExpression, name: str) -> bool:
+    """Whether a target sets this name, be it one of several."""
+    return any(text_of(one).rpartition(".")[2] == name for one in _targets(target))
+
+
+def _targets(target: libcst.BaseAssignTargetExpression) -> list[libcst.BaseExpression]:
+    return [one.value for one in target.elements] if isinstance(target, (libcst.Tuple, libcst.List)) else [target]
 
 
 def _lasting(text: ProgramText, statement: libcst.CSTNode, name: str, read: set[str], loops: list[Loop]) -> Loop:

@@ -1,10 +1,12 @@
-"""Counting at places becomes one `index_put_`; a loop over independent columns becomes its body, for all columns.
+"""Counting at places becomes one `index_put_`; a loop over independent columns becomes its body, for all columns; one
+that adds up elements becomes their sum, and one that makes a row of each row a `torch.vmap`.
 
 Where neither fits, but the loop reads each element as a number alone, it goes over a list of numbers.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 
 import libcst
@@ -13,6 +15,7 @@ from libcst import matchers
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Edit, ProgramText, called_name, elements_of, text_of
 from profkit.rules.changes.columns import columns_at_once
+from profkit.rules.changes.mapped_rows import rows_at_once
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.rounds import refuse_later_reads, refuse_no_tensor
 from profkit.rules.changes.scopes import (
@@ -24,6 +27,7 @@ from profkit.rules.changes.scopes import (
     uses,
     variables_in,
 )
+from profkit.rules.changes.sums import summed_at_once
 
 _MAKING = frozenset(("empty", "full", "ones", "zeros", "zeros_like", "ones_like", "empty_like", "full_like"))
 _FLAT = {"flatten": "", "ravel": "", "view": "-1", "reshape": "-1"}
@@ -44,6 +48,10 @@ def tensor_element_loop(text: ProgramText, finding: Finding) -> bytes:
             return _counted(text, loops[0], statement, part, part.target)
         return columns_at_once(text, loops)
     except Refused as reason:
+        with suppress(Refused):
+            return summed_at_once(text, loops[0], statement)
+        with suppress(Refused):
+            return rows_at_once(text, loops[0])
         return _of_numbers(text, loops[0], reason)
 
 

@@ -49,6 +49,11 @@ _LOWEST = re.compile(r"torch\.finfo\([\w.]+\)\.min|-torch\.finfo\([\w.]+\)\.max"
 _INFINITE = ('float("-inf")', "float('-inf')", "-torch.inf", "-math.inf", "-np.inf", "-float('inf')", '-float("inf")')
 
 
+_CORNER = re.compile(r"self\.(\w+)\[(?::, ?)*:(\w+), ?:\2\] != 0")
+"""``self.tril[:T, :T]``, with other dimensions whole."""
+_TRIANGLE = r"torch\.tril\(torch\.ones\(\(?([\w.]+),\1\)?\)\)(?:\.view\(1,1,\1,\1\))?"
+
+
 class _Written(Struct, frozen=True):
     """What has been read of the formula, from its beginning: sources of expressions, empty for what is not there."""
 
@@ -451,7 +456,8 @@ def _refuse_own_steps(lines: list[_Line], written: _Written, weighted: _Weighted
 def _with_call(text: ProgramText, lines: list[_Line], used: int, written: _Written, weighted: _Weighted) -> bytes:
     functional = text.known_as("torch.nn.functional")
     given = [written.query, written.key, weighted.values]
-    given += [f"attn_mask={written.mask}"] if written.mask else []
+    if written.mask:
+        given += ["is_causal=True" if _is_causal(text, written.mask) else f"attn_mask={written.mask}"]
     given += [f"dropout_p={written.dropout}"] if written.dropout else []
     given += [] if _is_usual(written) else [f"scale={written.scale or '1.0'}"]
     turned = TURNED if weighted.is_turned else ""
@@ -462,6 +468,23 @@ def _with_call(text: ProgramText, lines: list[_Line], used: int, written: _Writt
     edits[weighted.product] = lambda _: call
     edits[lines[used].statement] = lambda line: line.with_changes(leading_lines=above)
     return text.edited(edits)
+
+
+def _is_causal(text: ProgramText, mask: str) -> bool:
+    """Whether a mask is a square corner of a buffer that is the lower triangle, and never anything else."""
+    corner = _CORNER.fullmatch(mask)
+    if corner is None:
+        return False
+    made = [one.args[1].value for one in text.calls("register_buffer") if _is_named(one, corner[1])]
+    others = [one for one in text.nodes(libcst.AssignTarget) if text_of(one.target) == f"self.{corner[1]}"]
+    torch = re.escape(text.known_as("torch"))
+    triangle = _TRIANGLE.replace("torch", torch)
+    return not others and len(made) == 1 and re.fullmatch(triangle, "".join(text_of(made[0]).split())) is not None
+
+
+def _is_named(call: libcst.Call, name: str) -> bool:
+    given = call.args[0].value if len(call.args) > 1 else None
+    return isinstance(given, libcst.SimpleString) and given.evaluated_value == name
 
 
 def _sized(written: _Written) -> set[str]:

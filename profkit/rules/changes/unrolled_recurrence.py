@@ -332,9 +332,54 @@ def _as_layer(text: ProgramText, call: libcst.Call, axis: int) -> libcst.Call:
 def _without_calls(
     text: ProgramText, loop: libcst.For, found: _Round, sequence: _Sequence
 ) -> dict[libcst.CSTNode, Edit]:
+    """The loop with one call before it; its states need not be made where they are the zeros that the layer takes."""
+    zeros = _zeros(text, loop, found.states)
+    begun = "" if zeros else _given(found.states)
+    edits = _with_all_states(text, loop, found, sequence, f"{text_of(found.call.func)}({sequence.source}{begun})")
+    return edits | {one: lambda _: libcst.RemoveFromParent() for one in zeros}
+
+
+def _given(states: tuple[str, ...]) -> str:
+    each = ", ".join(f"{name}[None]" for name in states)
+    return f", ({each})" if len(states) > 1 else f", {each}"
+
+
+def _zeros(text: ProgramText, loop: libcst.For, states: tuple[str, ...]) -> list[libcst.SimpleStatementLine]:
+    """The lines beside the loop that make all states of zeros, if nothing else reads or sets these before it."""
+    around = [one for one in block_of(text, loop) if isinstance(one, libcst.SimpleStatementLine)]
+    places = [one for name in states for one in _begun(text, loop, name)]
+    lines = [line for one in places for line in around if lies_in(text, one, line)]
+    for name in states:
+        begun = _begun(text, loop, name)
+        others = [one for one in uses(text, scope_of(text, loop), name) if not lies_in(text, one, loop)]
+        early = [one for one in others if text.line_of(one) < text.line_of(loop)]
+        if len(begun) != 1 or not _are_zeros(text, _value_of(begun[0], name)) or len(early) != 1:
+            return []
+    is_plain = all(len(line.body) == 1 and _sets_only(line, states) for line in lines)
+    return list(dict.fromkeys(lines)) if is_plain and len(lines) == len(states) else []
+
+
+def _sets_only(line: libcst.SimpleStatementLine, states: tuple[str, ...]) -> bool:
+    part = line.body[0]
+    names = [_names(one.target) for one in part.targets] if isinstance(part, libcst.Assign) else [()]
+    return all(one and {*one} <= {*states} for one in names)
+
+
+def _are_zeros(text: ProgramText, value: str) -> bool:
+    """``torch.zeros(rows, width)`` or ``x.new_zeros(rows, width)``, of the type that the layer takes by itself."""
+    made = libcst.parse_expression(value)
+    if not isinstance(made, libcst.Call) or not isinstance(made.func, libcst.Attribute):
+        return False
+    is_torch = text_of(made.func) in {"torch.zeros", f"{text.known_as('torch')}.zeros"}
+    sizes = [one for one in made.args if one.keyword is None and not one.star]
+    others = {one.keyword.value if one.keyword is not None else "*" for one in made.args if one not in sizes}
+    return (is_torch or called_name(made) == "new_zeros") and len(sizes) == _SIZES and others <= {"device"}
+
+
+def _with_all_states(
+    text: ProgramText, loop: libcst.For, found: _Round, sequence: _Sequence, called: str
+) -> dict[libcst.CSTNode, Edit]:
     all_states, state = fresh_name(text, "states", "outputs", "all_states"), found.states[0]
-    begun = ", ".join(f"{name}[None]" for name in found.states)
-    called = f"{text_of(found.call.func)}({sequence.source}, {f'({begun})' if len(found.states) > 1 else begun})"
     is_last_read = any(_is_read_outside(text, loop, name) for name in found.states[1:])
     is_named = any(not is_set(text, one) for one in uses(text, scope_of(text, loop), "_"))
     rest = fresh_name(text, "rest") if is_named else "_"

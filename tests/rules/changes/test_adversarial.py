@@ -82,6 +82,71 @@ def test_a_value_from_before_the_loop_stays():
     assert changed("redundant-recomputation", text[9:])
 
 
+MET = "y = p.repeat(x.size(0), 1, 1)  # here\nz = x + y\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "after"),
+    [
+        ("", "", "z = x + p\n"),
+        ("x + y", "y * x", "z = p * x\n"),
+        ("x.size(0)", "x.shape[0]", "z = x + p\n"),
+        ("y\n", "y\nx = 1\n", "z = x + p\nx = 1\n"),
+    ],
+)
+def test_what_only_meets_the_rows_that_it_is_repeated_for_stays_as_it_is(old, new, after):
+    assert changed("materialised-broadcast", MET.replace(old, new) if old else MET) == after
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("x + y", "w + y"),  # which may have other rows
+        ("x + y", "x @ y"),
+        ("x + y", "f(x, y)"),
+        ("x + y", "x + y.sum()"),
+        ("y\n", "y\nprint(y)\n"),
+        ("z =", "x = x[:1]\nz ="),
+        ("z =", "p = p + 1\nz ="),
+        ("z = x + y", "if z:\n    z = x + y"),
+        ("x.size(0)", "x.size(1)"),
+    ],
+)
+def test_what_may_be_read_otherwise_is_expanded(old, new):
+    after = changed("materialised-broadcast", MET.replace(old, new))
+    assert after == MET.replace(old, new).replace("repeat", "expand").replace("1, 1)", "-1, -1)")
+
+
+ROWS = "import torch\nd = torch.rand(9, 3)\nfor x in d:\n    y = table(w, x.device, x.dtype)  # here\n    g(x, y)\n"
+
+
+def test_what_each_row_of_a_tensor_has_is_asked_of_the_tensor():
+    after = changed("redundant-recomputation", ROWS)
+    assert "y = table(w, d.device, d.dtype)  # here\nfor x in d:\n    g(x, y)\n" in after
+    field = ROWS.replace("d = torch.rand(9, 3)", "class S:\n    d: torch.Tensor").replace("in d", "in s.d")
+    assert "y = table(w, s.d.device, s.d.dtype)" in changed("redundant-recomputation", field)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("x.dtype", "x"),  # the row itself
+        ("x.dtype", "x.shape"),
+        ("d = torch.rand(9, 3)", "d = load()"),  # nothing shows that it is a tensor
+        ("d = torch.rand(9, 3)", "d = torch.rand(9, 3)\nd = [d, d]"),
+        ("d = torch.rand(9, 3)", "d = torch.rand(9, 3)\nd, e = load()"),
+        ("for x in d", "for x in d.unbind(1)"),
+    ],
+)
+def test_what_may_differ_from_row_to_row_is_asked_of_each(old, new):
+    refused("redundant-recomputation", ROWS.replace(old, new), "`x`, which it reads, changes in the loop")
+
+
+def test_a_tensor_that_becomes_another_in_the_loop_is_asked_each_time():
+    text = ROWS.replace("    g(x, y)", "    d = torch.zeros(3)")
+    refused("redundant-recomputation", text, "`d`, which it reads, changes in the loop")
+
+
 @pytest.mark.parametrize(
     "line", ["y.view(-1).zero_()", "init.normal_(y)", "torch.add(a, a, out=y)", "relu(y, inplace=True)"]
 )

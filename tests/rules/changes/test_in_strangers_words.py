@@ -353,6 +353,66 @@ def test_a_dropout_that_may_drop_something_alters_numbers(share, constants, take
         changed("unfused-attention", head(share, constants=constants, taken=taken))
 
 
+CORNER = """
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+    class Head(nn.Module):
+        def __init__(self, size=6):
+            super().__init__()
+            self.query, self.key, self.value = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+            self.register_buffer("bias", {made})
+            {more}
+        def forward(self, x):
+            T, S = x.size(1), x.size(1)
+            q, k, v = self.query(x), self.key(x), self.value(x)
+            w = q @ k.transpose(-2, -1)  # here
+            w = w.masked_fill(self.bias{corner} == 0, float("-inf"))
+            w = F.softmax(w, dim=-1)
+            return w @ v
+    torch.manual_seed(0)
+    print([round(one, 4) for one in Head()(torch.rand(2, 5, 4)).flatten().tolist()])
+"""
+TRIANGLE = "torch.tril(torch.ones(size, size))"
+
+
+def corner(made: str = TRIANGLE, corner: str = "[:T, :T]", more: str = "pass") -> str:
+    return dedent(CORNER.format(made=made, corner=corner, more=more)).lstrip("\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        corner(),
+        corner(made="torch.tril(torch.ones((size, size)))"),
+        corner(made=f"{TRIANGLE}.view(1, 1, size, size)", corner="[:, :, :T, :T]"),
+    ],
+)
+def test_the_corner_of_a_lower_triangle_is_called_causal(text):
+    after = changed("unfused-attention", text)
+    assert "is_causal=True" in after
+    assert "attn_mask" not in after
+    if ".view(" not in text:  # which has four dimensions
+        assert printed(after) == printed(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        corner(made="torch.triu(torch.ones(size, size))"),
+        corner(made="torch.tril(torch.ones(size, size), 1)"),
+        corner(made="torch.tril(torch.ones(size, 2 * size))"),
+        corner(corner="[:T, :S]"),
+        corner(corner="[1:T + 1, :T]"),
+        corner(more="self.bias = torch.ones(size, size)"),
+    ],
+)
+def test_any_other_mask_is_given(text):
+    after = changed("unfused-attention", text)
+    assert "attn_mask=self.bias[" in after
+    assert printed(after) == printed(text)
+
+
 @pytest.mark.parametrize("value", ["Twice(4, 4)", "make(4)"])
 def test_a_layer_that_may_change_what_attention_reads_is_refused(value):
     with pytest.raises(Refused, match="is not a step of plain attention"):
@@ -392,10 +452,75 @@ def test_annotated_variables_are_read_and_keep_their_annotations():
     gone = [line for line in text.splitlines() if line not in after.splitlines()]
     assert [line.strip() for line in gone] == [
         "self.cell: nn.GRUCell = nn.GRUCell(2, hidden)",
+        "state: Tensor = notes.new_zeros(notes.shape[0], self.hidden)",
         "for note in notes.unbind(1):",
         "state = self.cell(note, state)  # here",
     ]
     assert "        self.cell: nn.GRUCell = nn.GRU(2, hidden, batch_first=True)\n" in after
+
+
+BEGUN = """
+    import torch
+    from torch import nn
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.{cell}(2, 4)
+        def forward(self, notes):
+            rows, device = notes.size(0), notes.device
+            {begun}
+            {more}
+            found = []
+            for note in notes.unbind(1):
+                {states} = self.cell(note, {given})  # here
+                found.append(h * 2)
+            return torch.stack(found), {states}
+    torch.manual_seed(0)
+    with torch.no_grad():
+        print(Encoder()(torch.rand(2, 5, 2)))
+"""
+
+
+def begun(line: str, more: str = "pass", states: str = "h") -> str:
+    cell, given = ("LSTMCell", f"({states})") if "," in states else ("GRUCell", states)
+    text = BEGUN.format(cell=cell, begun=line, more=more, states=states, given=given)
+    return dedent(text).lstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "states"),
+    [
+        ("h = torch.zeros(rows, 4)", "h"),
+        ("h = notes.new_zeros(rows, 4, device=device)", "h"),
+        ("h = c = torch.zeros(rows, 4)", "h, c"),
+        ("h, c = torch.zeros(rows, 4), torch.zeros(rows, 4)", "h, c"),
+        ("h = torch.zeros(rows, 4); c = torch.zeros(rows, 4)", "h, c"),
+    ],
+)
+def test_a_state_of_zeros_that_the_layer_takes_by_itself_is_not_made(line, states):
+    text = begun(line, states=states)
+    after = changed("unrolled-recurrence", text)
+    assert printed(after) == printed(text)
+    is_two_on_a_line = ";" in line
+    assert ("self.cell(notes)\n" in after, "zeros" in after) == (not is_two_on_a_line, is_two_on_a_line)
+
+
+@pytest.mark.parametrize(
+    ("line", "more"),
+    [
+        ("h = torch.ones(rows, 4)", "pass"),
+        ("h = torch.zeros(rows, 4, dtype=torch.float32)", "pass"),
+        ("h = torch.zeros(rows, 4)", "print(h.sum())"),
+        ("h = torch.zeros(rows, 4)", "h = h + 1"),
+        ("h = torch.zeros((rows, 4))", "pass"),
+    ],
+)
+def test_any_other_state_is_given_to_the_layer(line, more):
+    text = begun(line, more)
+    after = changed("unrolled-recurrence", text)
+    assert printed(after) == printed(text)
+    assert line in after
+    assert "self.cell(notes, h[None])" in after
 
 
 def test_an_annotated_state_that_is_no_tensor_is_refused():

@@ -157,3 +157,51 @@ def test_columns_that_depend_on_each_other_keep_their_loop(old, new, reason):
 
 def test_a_loop_on_one_line_is_left_alone():
     refused("import torch\nfor n in range(len(x)): y[n] = x[n] * 2  # here\n", "not one plain statement|one line")
+
+
+SUMMED = """import torch
+torch.manual_seed(0)
+a, b, total = torch.rand(50), torch.rand(50), torch.zeros(())
+for i in range(len(a)):
+    total = total + a[i] * b[i]  # here
+print(round(float(total), 3))
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "after"),
+    [
+        ("", "", "total = total + (a * b).sum(0)  # here\n"),
+        ("total + a[i] * b[i]", "total + a[i]", "total = total + a.sum(0)  # here\n"),
+        ("total = total +", "total +=", "total += (a * b).sum(0)  # here\n"),
+        ("a[i] * b[i]", "(a[i] - 2 * b[i]) / 3", "total = total + ((a - 2 * b) / 3).sum(0)  # here\n"),
+        ("len(a)", "b.shape[0]", "total = total + (a * b).sum(0)  # here\n"),
+    ],
+)
+def test_a_loop_that_adds_up_elements_becomes_their_sum(old, new, after):
+    text = SUMMED.replace(old, new) if old else SUMMED
+    made = changed(RULE, text)
+    assert after in made
+    assert "for " not in made
+    assert printed(made) == printed(text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("range(len(a))", "range(49)"),
+        ("range(len(a))", "range(len(c))"),
+        ("a[i] * b[i]", "a[i] * b[i - 1]"),
+        ("a[i] * b[i]", "a[i] * b"),  # may be of other dimensions
+        ("a[i] * b[i]", "a[i] * i"),
+        ("a[i] * b[i]", "f(a[i])"),
+        ("total + a", "total - a"),
+        ("total + a[i]", "total * 2 + a[i]"),
+        ("  # here\n", "  # here\n    print(i)\n"),
+        ("print(round", "print(i, round"),
+        ("torch.rand(50), torch.rand(50), torch.zeros(())", "0, 0, 0\na = [1.0, 2.0]"),
+    ],
+)
+def test_another_loop_over_elements_is_no_sum(old, new):
+    with pytest.raises(Refused):
+        changed(RULE, SUMMED.replace(old, new))
