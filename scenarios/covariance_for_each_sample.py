@@ -36,10 +36,10 @@ def setup(device: str) -> State:
 
 def _filter(state: State, covariance: Tensor) -> Tensor:
     motion, sees, place = state.motion, state.sees, state.measured.new_zeros(SAMPLES, SIZE)
-    loss = place.sum()
+    loss, noise = place.sum(), torch.diag(state.noise.exp())
     for seen in state.measured:
         place, covariance = place @ motion.T, motion @ covariance @ motion.T + 0.01  # expect: equal-matrices-in-batch
-        spread = sees @ covariance @ sees.T + torch.diag(state.noise.exp())  # expect: equal-matrices-in-batch
+        spread = sees @ covariance @ sees.T + noise  # expect: equal-matrices-in-batch
         gain = covariance @ sees.T @ torch.linalg.inv(spread)  # expect: equal-matrices-in-batch
         off = seen - place @ sees.T
         place = place + (gain @ off[..., None]).squeeze(-1)

@@ -22,13 +22,15 @@ class State:
     cell: nn.GRU
     scores: nn.Linear
     prompts: list[Tensor]
+    said: Tensor
 
 
 def setup(device: str) -> State:
     torch.manual_seed(0)
     words, cell = nn.Embedding(8_000, 64, device=device), nn.GRU(64, 64, device=device)
     prompts = [torch.randint(0, 8_000, (1, 16), device=device) for _ in range(16)]
-    return State(words, cell, nn.Linear(64, 8_000, device=device), prompts)
+    said = torch.zeros(16, 1, dtype=torch.long, device=device)
+    return State(words, cell, nn.Linear(64, 8_000, device=device), prompts, said)
 
 
 @torch.inference_mode()
@@ -36,7 +38,8 @@ def pitfall(state: State) -> Iterator[Tensor]:
     for word in state.prompts:
         output, _ = state.cell(state.words(word))
         likely = state.scores(output[0]).softmax(dim=-1)
-        yield torch.multinomial(likely, 1)  # expect: random-number-per-class
+        state.said.copy_(torch.multinomial(likely, 1))  # expect: random-number-per-class
+        yield likely.amax(dim=-1)
 
 
 @torch.inference_mode()
@@ -44,4 +47,5 @@ def fix(state: State) -> Iterator[Tensor]:
     for word in state.prompts:
         output, _ = state.cell(state.words(word))
         likely = state.scores(output[0]).softmax(dim=-1)
-        yield torch.multinomial(likely, 2, replacement=True)[:, :1]
+        state.said.copy_(torch.multinomial(likely, 2, replacement=True)[:, :1])
+        yield likely.amax(dim=-1)

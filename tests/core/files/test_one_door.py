@@ -24,6 +24,7 @@ EXEMPT = {
     "collect/ranks/folders.py": "opened only if absent; a folder that takes its final name",
     "collect/sessions/exporting.py": "appends to the file that Kineto has just written, under a name of its own",
     "diagnosis/fixing/patches.py": "the program's own files, as asked for with --write",
+    "diagnosis/fixing/slices.py": "copies, and what tells a run of its stops, in a temporary folder",
     "diagnosis/fixing/trees.py": "a copy in a temporary folder",
     "diagnosis/fixing/turns.py": "a run's output, in a temporary folder",
     "diagnosis/launch/remote.py": "a copy in a temporary folder",
