@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -117,8 +117,9 @@ def head_of(body: Sequence[CallSite]) -> CallSite:
 
 
 def rounds_recur(body: Iterable[CallSite], computing: Container[CallSite]) -> bool:
-    """Whether a line of a loop computes a value from its own value in the round before, `last = x + decay * last`,
-    other than by adding to it, multiplying it or taking the larger: these are `cumsum`, `cumprod` and `cummax`.
+    """Whether lines of a loop compute a value from its own value in the round before, `last = x + decay * last`, other
+    than by adding to it, multiplying it or taking the larger: these are `cumsum`, `cumprod` and `cummax`. The value may
+    go through several lines, and be written into a tensor.
 
     Only ``computing`` lines count. In nested loops the answer is no: the rounds of the other loop may be independent.
     """
@@ -126,15 +127,74 @@ def rounds_recur(body: Iterable[CallSite], computing: Container[CallSite]) -> bo
     lines = [(site, statement) for site in ordered for statement in parse_statements(site.source)]
     if sum(isinstance(statement, (ast.For, ast.While)) for _, statement in lines) != 1:
         return False
-    known = set[str]()
+    made = dict[str, _Origin]()
     for site, statement in lines:
-        if isinstance(statement, ast.Assign):
-            given = {part.id for part in flat_targets(statement.targets) if isinstance(part, ast.Name)}
-            carried = given & names_in(statement.value) - known
-            if site in computing and any(not _is_accumulated(name, statement.value) for name in carried):
-                return True
-            known |= given
+        made |= {name: _origin(parts, made, site in computing) for name, *parts in _given(statement)}
+    return any(_leads_to(made, source, name) for name, origin in made.items() for source in origin.computed)
+
+
+def _leads_to(made: Mapping[str, _Origin], name: str, source: str) -> bool:
+    """Whether a name's value of one round comes from the ``source`` of the same or of some round before."""
+    seen, waiting = set[str](), [name]
+    while waiting:
+        one = waiting.pop()
+        if one == source:
+            return True
+        if one not in seen and one in made:
+            seen.add(one)
+            waiting += made[one].all
     return False
+
+
+class _Origin(Struct, frozen=True):
+    """From which names' values of the round before a value comes: handed on or added up, and computed."""
+
+    handed_on: frozenset[str] = frozenset()
+    computed: frozenset[str] = frozenset()
+
+    @property
+    def all(self) -> frozenset[str]:
+        return self.handed_on | self.computed
+
+
+def _origin(parts: Sequence[set[str]], before: Mapping[str, _Origin], is_computing: bool) -> _Origin:
+    """Of a value that comes from the first names as they are, and from the second by computing."""
+    kept, used = ([before.get(name, _Origin(frozenset((name,)))) for name in sorted(names)] for names in parts)
+    handed_on = frozenset[str]().union(*(one.handed_on for one in kept))
+    computed = frozenset[str]().union(*(one.computed for one in [*kept, *used]))
+    more = frozenset[str]().union(*(one.handed_on for one in used))
+    return _Origin(handed_on, computed | more) if is_computing else _Origin(handed_on | more, computed)
+
+
+def _given(statement: ast.stmt) -> Iterator[tuple[str, set[str], set[str]]]:
+    """The names to which a statement gives a value, or to whose tensor it writes (`state.copy_(new)`): each with what
+    it keeps of its own value, as a sum does, and with what else the value is computed from."""
+    if isinstance(statement, ast.For):
+        yield from ((name, set(), set()) for name in names_in(statement.target))
+    elif isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+        name, adds = statement.target.id, isinstance(statement.op, (ast.Add, ast.Sub, ast.Mult))
+        yield name, {name} if adds else set(), names_in(statement.value) | (set() if adds else {name})
+    elif isinstance(statement, ast.Assign):
+        for target, value in _pairs(statement):
+            keeps = _is_accumulated(target, value) or (isinstance(value, ast.Name) and value.id == target)
+            yield target, {target} if keeps else set(), names_in(value) - ({target} if keeps else set())
+    elif isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call):
+        function = call.func
+        if isinstance(function, ast.Attribute) and function.attr.endswith("_") and isinstance(function.value, ast.Name):
+            values = [*call.args, *(keyword.value for keyword in call.keywords)]
+            yield function.value.id, {function.value.id}, set[str]().union(*map(names_in, values))
+
+
+def _pairs(statement: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
+    """The names that an assignment gives values, each with its own part if both sides are tuples of one length."""
+    for target in statement.targets:
+        values, value = [statement.value], statement.value
+        targets = target.elts if isinstance(target, ast.Tuple) else [target]
+        if isinstance(value, ast.Tuple) and len(value.elts) == len(targets):
+            values = value.elts
+        for number, one in enumerate(targets):
+            names = [part.id for part in flat_targets([one]) if isinstance(part, ast.Name)]
+            yield from ((name, values[number % len(values)]) for name in names)
 
 
 def _is_accumulated(name: str, value: ast.expr) -> bool:

@@ -121,6 +121,42 @@ def test_sums_products_and_maxima_are_no_recurrences(lines):
     assert not recurs("for i in range(n):", *lines)
 
 
+def recurs_through(*lines: str) -> bool:
+    """All lines but the head compute."""
+    body = [CallSite("a.py", 10 + number, "f", line) for number, line in enumerate(lines)]
+    return rounds_recur(body, body[1:])
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(("paths = scores + best[:, None]", "best, came = paths.max(dim=1)"), id="the best path"),
+        pytest.param(("new = torch.logsumexp(x + state, 1)", "state.masked_scatter_(m, new[m])"), id="written into"),
+        pytest.param(("y = x + decay * before", "before = y"), id="handed on"),
+        pytest.param(("d = x - mean", "mean = mean + d / n"), id="a step towards"),
+        pytest.param(("h /= h.norm() + x",), id="in place, by an operator"),
+    ],
+)
+def test_a_recurrence_may_go_through_several_lines(lines):
+    assert recurs_through("for x, scores in rows:", *lines)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(("v = x * scores", "total = total + v"), id="sum"),
+        pytest.param(("v = x * scores", "total += v"), id="sum, by an operator"),
+        pytest.param(("v = x * scores", "total.add_(v)"), id="sum, in place"),
+        pytest.param(("d = x - before", "before = x"), id="differences"),
+        pytest.param(("total = total + x", "mean = total / n", "out.append(mean)"), id="made of a running sum"),
+        pytest.param(("low, high = high, x.amax()",), id="two values"),
+        pytest.param(("state.copy_(x * 2)", "y = state + scores"), id="written anew"),
+    ],
+)
+def test_what_is_added_up_or_handed_on_is_no_recurrence(lines):
+    assert not recurs_through("for x, scores in rows:", *lines)
+
+
 def test_only_computing_lines_of_innermost_loops_count():
     assert not recurs("for x in xs:", "k = (k + 1) % n", "out[k] = x * 2")
     assert recurs("for x in xs:", "k = (k + 1) % n", "out[k] = x * 2", computing=1)
