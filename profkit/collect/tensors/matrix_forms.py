@@ -40,8 +40,9 @@ _BY_PRODUCTS = frozenset((Form.DIAGONAL, Form.CENTRING, Form.ADDING_UP))
 _BY_DECOMPOSING = frozenset((Form.DIAGONAL,))
 _ROWS, _PLACES = 64, 32
 """Rows of a matrix, and places of each matrix of a batch, that are read."""
-_MOST_READ, _MOST_CALLS = 1 << 20, 4096
-"""Numbers and calls in a step: a million numbers take a millisecond or two."""
+_MOST_READ, _MOST_CALLS = 1 << 20, 512
+"""Numbers and calls in a step: a million numbers take a millisecond or two, 512 calls 25 to 50 ms of the 600 that the
+watch of calls may take."""
 
 
 class FormWatch:
