@@ -14,6 +14,8 @@ does not fill the device, and takes as long for more rows until it would reach t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct
 
@@ -75,21 +77,21 @@ def join_calls(facts: Facts, rows: Rows, kept: float, filled: float = 1.0) -> Ed
     else:
         parts = [(rows, called), (nodes, every)]
     joined = [_join(facts, mine, of, kept, filled) for mine, of in parts if mine.size]
-    most, least = (sum(float(one.saved[end].sum()) for one in joined) for end in (0, 1))
-    apart = (most - least) / max(most + least, 1)
-    uncertainty = apart + _UNCERTAINTY * (1 - apart)
-    edits = [shrink_spans(one.start_ns, one.end_ns, one.kept_ns(facts), uncertainty) for one in joined]
-    edits.append(_fill(facts, np.concatenate([rows, nodes]), kept))
-    return combine(edits)
+    return combine([*_shrink(facts, joined), _fill(facts, np.concatenate([rows, nodes]), kept)])
 
 
 def join_passes(facts: Facts, nodes: Rows, kept: float) -> Edit:
     """These backward nodes, of several passes through one graph, and what lies between them: of the price of their
     calls the share ``kept`` stays."""
-    joined = _join(facts, nodes, nodes, kept, 1.0)
-    most, least = (float(joined.saved[end].sum()) for end in (0, 1))
+    return combine(_shrink(facts, [_join(facts, nodes, nodes, kept, 1.0)]))
+
+
+def _shrink(facts: Facts, joined: Sequence[_Runs]) -> list[Edit]:
+    """As uncertain as what they save at most and at least are apart."""
+    most, least = (sum(float(one.saved[end].sum()) for one in joined) for end in (0, 1))
     apart = (most - least) / max(most + least, 1)
-    return shrink_spans(joined.start_ns, joined.end_ns, joined.kept_ns(facts), apart + _UNCERTAINTY * (1 - apart))
+    uncertainty = apart + _UNCERTAINTY * (1 - apart)
+    return [shrink_spans(one.start_ns, one.end_ns, one.kept_ns(facts), uncertainty) for one in joined]
 
 
 def differentiates_between(facts: Facts, rows: Rows) -> bool:
