@@ -30,7 +30,7 @@ from profkit.findings.values import HIGH_FROM, LOW_FROM, MEDIUM_FROM, Kind, Loca
 from profkit.patterns.named_lines import Places
 from profkit.patterns.retention.holding import MIN_SAMPLES
 from profkit.patterns.whole_run.marking import When
-from profkit.run.directory import CallSite, Watch, why_unwatched
+from profkit.run.directory import CallSite, MatrixForm, Recomputation, Watch, why_unwatched
 from profkit.savings.cost_models.devices import ASK_FOR_CARD, PRESUMED, presumed_rates, why_no_rates
 from profkit.savings.edits import Edit
 from profkit.savings.launch.launch_savings import predict_launch_saving
@@ -66,6 +66,8 @@ __all__ = [
     "format_count",
     "format_share",
     "format_time",
+    "known_matrix_forms",
+    "known_recomputation",
     "known_roofline",
     "missing_needs",
     "nothing_below",
@@ -260,6 +262,22 @@ def why_not_watched(facts: Facts, watch: Watch, otherwise: str) -> str:
     if run.is_part:
         return Need.WHOLE_STEP.value
     return otherwise if run.torch is None or run.step_signal is not None else _NO_STEP_ENDED
+
+
+def known_recomputation(facts: Facts) -> Recomputation:
+    """What the watch of calls found in the located step. Raises `CannotLook` if it saw none."""
+    known = facts.run.recomputation
+    if known is None:
+        raise CannotLook(why_not_watched(facts, Watch.CALLS, CALLS_NOT_WATCHED))
+    return known
+
+
+def known_matrix_forms(facts: Facts) -> tuple[MatrixForm, ...]:
+    """The located step's calls on matrices whose form was looked at. Raises `CannotLook` if none was."""
+    forms = known_recomputation(facts).forms
+    if forms is None:
+        raise CannotLook("matrices were not looked at: they lie on a device, or the step has too many calls to see all")
+    return forms
 
 
 def known_roofline(facts: Facts) -> Roofline:

@@ -38,23 +38,19 @@ from profkit.patterns import Places, each_step, in_most_steps, spent_ns, times_p
 from profkit.patterns.flow.matrix_forms import calls_of_form
 from profkit.patterns.program import repeating_below
 from profkit.rules.base import (
-    CALLS_NOT_WATCHED,
     MEDIUM_FROM,
-    CannotLook,
     Facts,
     Kind,
     Need,
     Suspicion,
     Suspicions,
-    Watch,
+    known_matrix_forms,
     rule,
-    why_not_watched,
 )
 from profkit.run.directory import Form, MatrixForm
-from profkit.savings import call_ns, combine, take_less
-from profkit.savings.pricing import scale_backward
+from profkit.savings import call_ns
+from profkit.savings.pricing import take_less_with_backward
 
-_NOT_LOOKED_AT = "matrices were not looked at: they lie on a device, or the step has too many calls to see all"
 _UNCERTAINTY = 0.3
 """A single matrix is multiplied at a lower rate, or in the cache at a higher one."""
 _FIX = (
@@ -66,12 +62,7 @@ _FIX = (
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
 def equal_matrices_in_batch(facts: Facts) -> Suspicions:
     """One finding for the calls of a line."""
-    known = facts.run.recomputation
-    if known is None:
-        raise CannotLook(why_not_watched(facts, Watch.CALLS, CALLS_NOT_WATCHED))
-    if known.forms is None:
-        raise CannotLook(_NOT_LOOKED_AT)
-    for where, calls in calls_of_form(facts, known.forms, Form.EQUAL).items():
+    for where, calls in calls_of_form(facts, known_matrix_forms(facts), Form.EQUAL).items():
         rows, mark = repeating_below(facts, facts.trace.mask_of(np.array(sorted(calls))))
         if rows.size and in_most_steps(facts, rows):
             batches = np.array([math.prod(calls[int(one)].shape[:-2]) for one in mark])
@@ -82,9 +73,7 @@ def equal_matrices_in_batch(facts: Facts) -> Suspicions:
                 f"{most.shape[-2]:,} x {most.shape[-1]:,} that are all the same.",
                 fix=_FIX,
                 rows=rows,
-                edit=combine(
-                    [take_less(facts, rows, kept, _UNCERTAINTY), scale_backward(facts, rows, kept, _UNCERTAINTY)]
-                ),
+                edit=take_less_with_backward(facts, rows, kept, _UNCERTAINTY),
                 worth=MEDIUM_FROM,
                 confidence=0.8,
                 count=count,

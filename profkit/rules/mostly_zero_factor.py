@@ -44,7 +44,6 @@ from profkit.patterns import (
 from profkit.patterns.loops.located import call_marks, marks_around
 from profkit.patterns.program import shares_below
 from profkit.rules.base import (
-    CALLS_NOT_WATCHED,
     MEDIUM_FROM,
     CannotLook,
     Facts,
@@ -53,10 +52,9 @@ from profkit.rules.base import (
     Need,
     Suspicion,
     Suspicions,
-    Watch,
     format_share,
+    known_recomputation,
     rule,
-    why_not_watched,
 )
 from profkit.run.directory import SparseFactor
 from profkit.savings import call_ns, combine, take_less
@@ -84,9 +82,7 @@ _KEEP_SPARSE = (
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
 def mostly_zero_factor(facts: Facts) -> Suspicions:
     """One finding for the products of a line."""
-    known = facts.run.recomputation
-    if known is None:
-        raise CannotLook(why_not_watched(facts, Watch.CALLS, CALLS_NOT_WATCHED))
+    known = known_recomputation(facts)
     if known.sparse is None:
         raise CannotLook(_NOT_LOOKED_AT)
     marks, around, by_line = call_marks(facts), marks_around(facts), dict[Location, list[SparseFactor]]()

@@ -37,28 +37,25 @@ from profkit.patterns import Places, each_step, in_most_steps, spent_ns, times_p
 from profkit.patterns.flow.matrix_forms import calls_of_form
 from profkit.patterns.program import repeating_below
 from profkit.rules.base import (
-    CALLS_NOT_WATCHED,
     MEDIUM_FROM,
-    CannotLook,
     Facts,
     Kind,
     Location,
     Need,
     Suspicion,
     Suspicions,
-    Watch,
+    known_matrix_forms,
+    known_recomputation,
     rule,
-    why_not_watched,
 )
 from profkit.run.directory import Form, MatrixForm
-from profkit.savings import call_ns, combine, memory_bytes_per_ns, take_less
-from profkit.savings.pricing import scale_backward
+from profkit.savings import call_ns, memory_bytes_per_ns
+from profkit.savings.pricing import take_less_with_backward
 
 _BYTES = 12
 """Of a pass over float32 numbers: two are read and one is written for each."""
 _PASSES = {Form.DIAGONAL: 1, Form.CENTRING: 2, Form.ADDING_UP: 2}
 """A scaling; a mean and a difference; a running sum, which is not vectorised, and a division."""
-_NOT_LOOKED_AT = "matrices were not looked at: they lie on a device, or the step has too many calls to see all"
 _UNCERTAINTY = 0.3
 """What is written instead has its own calls, and the matrix need not be made."""
 _SAYS = {
@@ -88,14 +85,10 @@ _FIX = {
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
 def needlessly_full_matrix(facts: Facts) -> Suspicions:
     """One finding for the calls of a line on matrices of a form."""
-    known = facts.run.recomputation
-    if known is None:
-        raise CannotLook(why_not_watched(facts, Watch.CALLS, CALLS_NOT_WATCHED))
-    if known.forms is None:
-        raise CannotLook(_NOT_LOOKED_AT)
-    picking = {one.call for one in known.sparse or () if one.picks}
+    forms = known_matrix_forms(facts)
+    picking = {one.call for one in known_recomputation(facts).sparse or () if one.picks}
     for form in _PASSES:
-        for where, calls in calls_of_form(facts, known.forms, form).items():
+        for where, calls in calls_of_form(facts, forms, form).items():
             others = {mark: call for mark, call in calls.items() if call.call not in picking}
             if others and (found := _suspect(facts, where, form, others)) is not None:
                 yield found
@@ -114,7 +107,7 @@ def _suspect(facts: Facts, where: Location, form: Form, calls: dict[int, MatrixF
         f"{' x '.join(f'{size:,}' for size in largest.shape)} numbers.",
         fix=_FIX[form],
         rows=rows,
-        edit=combine([take_less(facts, rows, kept, _UNCERTAINTY), scale_backward(facts, rows, kept, _UNCERTAINTY)]),
+        edit=take_less_with_backward(facts, rows, kept, _UNCERTAINTY),
         worth=MEDIUM_FROM,
         confidence=0.8,
         count=count,

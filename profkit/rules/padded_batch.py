@@ -43,8 +43,8 @@ from profkit.rules.base import (
     rule,
     why_not_watched,
 )
-from profkit.savings import Edit, call_ns, combine, computing_ns, take_less
-from profkit.savings.pricing import scale_backward
+from profkit.savings import Edit, call_ns, computing_ns
+from profkit.savings.pricing import take_less_with_backward
 from profkit.trace import Float64s, Rows
 from profkit.trace.statistics import quantile
 
@@ -165,4 +165,4 @@ def _shorter(facts: Facts, rows: Rows, kept: Float64s, uncertainty: float) -> Ed
     duration = facts.trace.events.duration_ns[facts.launches.work]
     least = quantile(duration, _CHEAPEST) if duration.size else call_ns(facts)
     kept = np.maximum(kept, least / computed).clip(max=1)
-    return combine([take_less(facts, rows, kept, uncertainty), scale_backward(facts, rows, kept, uncertainty)])
+    return take_less_with_backward(facts, rows, kept, uncertainty)

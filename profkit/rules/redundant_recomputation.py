@@ -51,7 +51,6 @@ from profkit.patterns.loops.located import call_marks, marks_around, ways_apart
 from profkit.patterns.program import repeating_below
 from profkit.patterns.transfers.faults import TransferFault, faulty_transfers
 from profkit.rules.base import (
-    CALLS_NOT_WATCHED,
     LOW_FROM,
     MEDIUM_FROM,
     CannotLook,
@@ -63,9 +62,9 @@ from profkit.rules.base import (
     Suspicions,
     Watch,
     format_count,
+    known_recomputation,
     pick_form,
     rule,
-    why_not_watched,
 )
 from profkit.run.directory import why_unwatched
 from profkit.savings import leave_out
@@ -219,9 +218,7 @@ def _name(place: Location, where: Location) -> str:
 
 def _find_calls(facts: Facts) -> _Calls:
     """What the run says of the located step's calls, with their lines."""
-    known = facts.run.recomputation
-    if known is None:
-        raise CannotLook(why_not_watched(facts, Watch.CALLS, CALLS_NOT_WATCHED))
+    known = known_recomputation(facts)
     mark_of = call_marks(facts)
     again = np.array([*known.again, (NONE, NONE)], dtype=np.int64)
     again = again[((again >= 0) & (again < len(mark_of))).all(axis=1)]

@@ -37,7 +37,6 @@ from profkit.patterns.calls import run_in_training
 from profkit.patterns.loops.located import call_marks, marks_around, ways_apart
 from profkit.patterns.program import shares_below
 from profkit.rules.base import (
-    CALLS_NOT_WATCHED,
     LOW_FROM,
     CannotLook,
     Facts,
@@ -46,14 +45,12 @@ from profkit.rules.base import (
     Need,
     Suspicion,
     Suspicions,
-    Watch,
     format_share,
+    known_recomputation,
     rule,
-    why_not_watched,
 )
 from profkit.run.directory import SharedRows
-from profkit.savings import combine, take_less
-from profkit.savings.pricing import scale_backward
+from profkit.savings.pricing import take_less_with_backward
 from profkit.trace import Float64s, Rows
 
 _UNCERTAINTY = 0.3
@@ -95,9 +92,7 @@ def rows_computed_again(facts: Facts) -> Suspicions:
 
 
 def _by_line(facts: Facts) -> list[_Pair]:
-    known = facts.run.recomputation
-    if known is None:
-        raise CannotLook(why_not_watched(facts, Watch.CALLS, CALLS_NOT_WATCHED))
+    known = known_recomputation(facts)
     if known.rows is None:
         raise CannotLook(_NOT_LOOKED_AT)
     marks, around = call_marks(facts), marks_around(facts)
@@ -135,7 +130,7 @@ def _suspect(facts: Facts, found: _Pair, rows: Rows, kept: Float64s) -> Suspicio
         f"before, {known}: {format_share(most.again)} of {most.rows:,}.",
         fix=_FIX + _ONLY_THESE * _depends_on_more(facts, found.mark),
         rows=rows,
-        edit=combine([take_less(facts, rows, kept, _UNCERTAINTY), scale_backward(facts, rows, kept, _UNCERTAINTY)]),
+        edit=take_less_with_backward(facts, rows, kept, _UNCERTAINTY),
         worth=LOW_FROM,
         confidence=0.85,
         count=count,

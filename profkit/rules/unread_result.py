@@ -36,7 +36,6 @@ from profkit.patterns.loops.located import call_marks, lines_outwards
 from profkit.patterns.program import located_operators, repeating_below
 from profkit.patterns.shapes import by_operator
 from profkit.rules.base import (
-    CALLS_NOT_WATCHED,
     LOW_FROM,
     CannotLook,
     Facts,
@@ -46,11 +45,10 @@ from profkit.rules.base import (
     Severity,
     Suspicion,
     Suspicions,
-    Watch,
     format_count,
+    known_recomputation,
     pick_form,
     rule,
-    why_not_watched,
 )
 from profkit.run.directory import UnreadResult
 from profkit.savings import leave_out
@@ -78,9 +76,7 @@ class _Unread(Struct, frozen=True):
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS)
 def unread_result(facts: Facts) -> Suspicions:
     """One finding for each line that makes something for nobody."""
-    known = facts.run.recomputation
-    if known is None:
-        raise CannotLook(why_not_watched(facts, Watch.CALLS, CALLS_NOT_WATCHED))
+    known = known_recomputation(facts)
     if known.unread is None:
         raise CannotLook(_NOT_LOOKED_AT)
     if not (facts.updates.inside.any() or facts.lines.backward.any()):

@@ -38,7 +38,6 @@ from profkit.patterns import Places, costliest_lines, in_most_steps, location_at
 from profkit.patterns.loops.located import call_marks, marks_around
 from profkit.patterns.program import shares_below
 from profkit.rules.base import (
-    CALLS_NOT_WATCHED,
     LOW_FROM,
     CannotLook,
     Facts,
@@ -47,12 +46,11 @@ from profkit.rules.base import (
     Need,
     Suspicion,
     Suspicions,
-    Watch,
     format_count,
     format_share,
+    known_recomputation,
     pick_form,
     rule,
-    why_not_watched,
 )
 from profkit.run.directory import ZeroedResult
 from profkit.savings import call_ns, combine, take_less
@@ -81,9 +79,7 @@ def zeroed_results(facts: Facts) -> Suspicions:
 
 
 def _by_line(facts: Facts) -> list[_Zeroed]:
-    known = facts.run.recomputation
-    if known is None:
-        raise CannotLook(why_not_watched(facts, Watch.CALLS, CALLS_NOT_WATCHED))
+    known = known_recomputation(facts)
     if known.zeroed is None:
         raise CannotLook(_NOT_LOOKED_AT)
     marks, around, found = call_marks(facts), marks_around(facts), dict[Location, list[ZeroedResult]]()

@@ -168,6 +168,11 @@ def take_less(
     return combine([scale_operators(facts, rows, kept, uncertainty, launch_kept), giving_back])
 
 
+def take_less_with_backward(facts: Facts, rows: Rows, kept: Float64s | float, uncertainty: float) -> Edit:
+    """`take_less`, and the backward nodes of these operators take the share ``kept``, too."""
+    return combine([take_less(facts, rows, kept, uncertainty), scale_backward(facts, rows, kept, uncertainty)])
+
+
 def shrink_runs(facts: Facts, runs: list[Rows], kept_ns: Int64s, uncertainty: float) -> Edit:
     """From the first operator of each run to its last only so much is left, Python's time between included. Giving
     back what they allocate goes, whenever that is."""

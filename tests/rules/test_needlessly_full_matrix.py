@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from profkit.core.marks import CALL_MARK
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.needlessly_full_matrix import needlessly_full_matrix
-from profkit.run.directory import CallSite, Form, MatrixForm, Recomputation, Run, SparseFactor
+from profkit.run.directory import CallSite, Form, MatrixForm, Recomputation, SparseFactor
 from profkit.savings.simulate import predict_saving
-from tests.traces import annotation, facts_of, mark, op, step
+from tests.multiplying import multiplying
 
-SITES = (CallSite("score.py", 5, "hsic", "return torch.trace(K @ H @ L @ H)"),)
+SITE = CallSite("score.py", 5, "hsic", "return torch.trace(K @ H @ L @ H)")
 SHAPE = (400, 400)
 
 
-def facts_with(known: Recomputation | None, *, calls: int = 1, steps_with: int = 4, runs: bool = True) -> Any:
-    """Steps of 1000 µs: 600 µs for products at one line, in runs of their own or in one, 2 µs for something else."""
-    events: list[dict[str, Any]] = []
-    for number in range(4):
-        at, each = 1000 * number, 600 / calls
-        name = "aten::mm" if number < steps_with else "aten::sort"
-        events += [step(number, at, 1000), op("aten::relu", at + 750, 2)]
-        events += [op(name, at + 10 + each * turn, each - 4) for turn in range(calls)]
-        if not number:
-            spans = [(at + 8.5 + each * turn, each - 1) for turn in range(calls)] if runs else [(at + 8, 640)]
-            events += [mark(0, *span) for span in spans]
-            events += [annotation(f"{CALL_MARK}{turn}", at + 9 + each * turn, each - 2) for turn in range(calls)]
-    return facts_of(events, run=Run(recomputation=known), callsites=SITES)
+facts_with = partial(multiplying, SITE)
 
 
 def known(*forms: Form, **others: Any) -> Recomputation:
