@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import subprocess
@@ -112,10 +113,14 @@ def test_no_stopped_run_is_left_when_profkit_itself_is_killed(tmp_path):
     stage_of(tmp_path, b"import torch, os\nopen('pid', 'w').write(str(os.getpid()))\nwhile True: pass\n")
     files = [tmp_path / "stage" / "program" / "pid", tmp_path / "stage" / "side0" / "copy" / "pid"]
     with subprocess.Popen([sys.executable, "-c", ENDLESS, str(tmp_path.resolve())]) as process:
-        while not all(file.exists() and file.read_text() for file in files):
+        seen: set[str] = set()
+        while len(seen) < len(files):
             assert process.poll() is None
             os.sched_yield()
-        begun = [os.pidfd_open(int(file.read_text())) for file in files]
+            for file in files:
+                with contextlib.suppress(FileNotFoundError):  # a turn may take it away between two looks
+                    seen |= {file.read_text()} - {""}
+        begun = [os.pidfd_open(int(one)) for one in seen]
         process.kill()
     for one in begun:
         waiting = select.poll()
