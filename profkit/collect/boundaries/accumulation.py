@@ -48,28 +48,15 @@ class Accumulation:
         """The memory at the last call that found some, and now."""
         if not self._optimizers and self._looks < _MOST_LOOKS:
             self._looks += 1
-            self._optimizers = [weakref.ref(one) for one in living_optimizers()]
+            self._optimizers = [weakref.ref(one) for one in living(Optimizer)]
         held = next((found for one in self._optimizers if (found := _find_gradient(one()))), None)
         before, self._before = self._before, self._before if held is None else held
         return before, held
 
 
-_seen: list[weakref.ref[Optimizer]] = []
-"""Those that the last walk found."""
-
-
-def living_optimizers() -> list[Optimizer]:
-    """All optimizers that are alive; walks the garbage collector's list once."""
-    found: list[Optimizer] = living(Optimizer)
-    _seen[:] = map(weakref.ref, found)
-    return found
-
-
 def has_living_optimizer() -> bool:
-    """Whether any optimizer is alive; walks only if none that was seen before still is."""
-    if not any(one() is not None for one in _seen):
-        _seen[:] = map(weakref.ref, living(Optimizer))
-    return bool(_seen)
+    """Whether any optimizer is alive."""
+    return bool(living(Optimizer))
 
 
 def _find_gradient(optimizer: Optimizer | None) -> StorageWeakRef | None:

@@ -49,7 +49,6 @@ class ForwardCalls:
 
     def install(self) -> None:
         if self._handle is None and not is_compiler_used():
-            self._look()
             self._handle = register_module_forward_hook(self._after_call)
             self._watch_compile()
 

@@ -41,8 +41,9 @@ def rss_bytes_of(process: psutil.Process) -> int:
 class Sampler:
     """Samples from `start` to `stop`; `suspend` and `resume` surround a fork, when no thread may run.
 
-    A share of 1 means all ``cpus`` CPUs. ``on_tick`` is called on the sampling thread after each sample. The first
-    samples are closer together. If there are too many, every second sample is dropped and the interval doubles.
+    A share of 1 means all ``cpus`` CPUs. ``on_tick`` is called on the sampling thread after each sample, and as often
+    as after the first ones, which are closer together, while it ``is_urgent``. If there are too many samples, every
+    second one is dropped and the interval doubles.
     """
 
     def __init__(
@@ -50,9 +51,10 @@ class Sampler:
         cpus: int,
         interval_s: float = _INTERVAL_S,
         on_tick: Callable[[], None] = lambda: None,
+        is_urgent: Callable[[], bool] = lambda: False,
     ) -> None:
         self.samples: list[LoadSample] = []
-        self._cpus, self._interval_s, self._on_tick = cpus, interval_s, on_tick
+        self._cpus, self._interval_s, self._on_tick, self._is_urgent = cpus, interval_s, on_tick, is_urgent
         self._process = psutil.Process()
         self._others = _Others(cpus, self._process)
         self._gpu: _Gpu | None = None
@@ -89,14 +91,17 @@ class Sampler:
 
     def _run(self) -> None:
         """Take samples, with a last one at the end unless the one before was just taken."""
-        taken, is_over, early = time.monotonic(), False, _EARLY_SAMPLES
+        taken, is_over, early, passed = time.monotonic(), False, _EARLY_SAMPLES, 0.0
         while not is_over:
-            is_over = self._stopped.wait(self._interval_s * (_EARLY if early > 0 else 1))
-            early -= 1
-            if not is_over or time.monotonic() - taken >= self._interval_s * _SOON:
+            apart = _EARLY if early > 0 else 1.0
+            share = min(apart, _EARLY) if self._is_urgent() else apart
+            is_over = self._stopped.wait(self._interval_s * share)
+            early, passed = early - 1, passed + share
+            is_due = time.monotonic() - taken >= self._interval_s * _SOON if is_over else passed >= apart
+            if is_due:
                 with suppress(*_UNREADABLE):
                     self._take()
-                taken = time.monotonic()
+                taken, passed = time.monotonic(), 0.0
             if not is_over:
                 with suppress(*_UNREADABLE):
                     self._on_tick()

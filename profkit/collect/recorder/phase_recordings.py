@@ -297,7 +297,7 @@ class PhaseRecordings:
         is_second, trusts_pace = is_first and self._archive.is_second, is_first and self._knows_pace
         most_s = min(self._most_s, self._longest_s) if trusts_pace else self._most_s
         self._bounds.begin(is_first, are_large, is_second, most_s, self._cut_pace, trusts_pace=trusts_pace)
-        recording = self._recordings.start()
+        recording = self._recordings.start(trees=is_first and self._gradients.is_on)
         if is_first and phase is Phase.LOCATED and not self._plan.is_light:
             self._calls.begin()
             self._functions.begin()

@@ -101,10 +101,12 @@ class Recorder:
         gradients, self._padding = GradientWatch(calls.aside), PaddingWatch(calls.aside, is_user, guard)
         self._prologue = prologue = Prologue(recordings, tracer, *limits, allowance)
         self._on_cuda = partial(guard, self._when_cuda_starts)
-        self._bounds = bounds = Bounds(*limits, allowance, partial(guard, self._look), lambda: self._phases.watched_s)
+        watched = self._read_watched_s, calls.count_calls
+        self._bounds = bounds = Bounds(*limits, allowance, partial(guard, self._look), *watched)
         act = self.hears, partial(self._work, self._cut_off), self._move_on
         self._watchdog = Watchdog(prologue, bounds, tracer, self.thread, guard, *act)
-        self._sampler = Sampler(self._file.run.host.cpus if self._file.run.host else 1, on_tick=self._look)
+        cpus = self._file.run.host.cpus if self._file.run.host else 1
+        self._sampler = Sampler(cpus, on_tick=self._look, is_urgent=lambda: prologue.is_recorded)
         self.signals = self._make_signals(directory, gradients, is_user)
         self._stacks = StackRequests(directory, plan.samples_stacks, schedule, self._use_workers)
         self._memory = memory = MemoryWatch(directory, is_user)
@@ -113,6 +115,9 @@ class Recorder:
         parts = Parts(schedule, self.choice, self.signals, *seen, gradients, self._padding)
         self._archive = Archive(directory, self._file, parts, is_user, self._notes, replaces)
         self._phases = PhaseRecordings(plan, allowance, bounds, parts, self._archive, self._file, self._notes)
+
+    def _read_watched_s(self) -> float:
+        return self._phases.watched_s
 
     def _make_tracer(self, is_user: UserFiles) -> LineTracer:
         return LineTracer(

@@ -41,8 +41,11 @@ _FEW_S = 2 * FEW_EVENTS / 54_000
 """How long a recording of `FEW_EVENTS` may last: twice as long as they take at the lowest pace that was measured with
 line marks."""
 _SHORT_S, _LATER_S, _AGAIN_S = 1.0, 0.001, 0.02
-"""The regular looks are 0.2 s apart: too far for so short a recording. The first must come after its end, not at it,
-and others follow, as the process may have waited for a CPU."""
+"""The regular looks are 0.2 s apart: too far for so short a recording, and for one of large steps, as small operators
+make a million events a second. The first must come after its end, not at it, and others follow, as the process may have
+waited for a CPU."""
+_EVENTS_OF_CALL = 5
+"""A call of PyTorch leaves at least about so many events in its forward pass, memory included: 5 to 8 were measured."""
 _MODULE_BYTES = 100_000
 """Of one imported module: the 800 that PyTorch imports for a program's first optimizer take 80 MB."""
 
@@ -50,7 +53,8 @@ _MODULE_BYTES = 100_000
 class Bounds:
     """In force from `begin` to `end`. Any thread may call `are_exceeded`. If a recording may last only for a short
     time, ``look`` is called on a thread of its own from the end of that on. ``watched_s`` is the CPU time that the
-    watches of profkit took so far."""
+    watches of profkit took so far. ``calls`` says how many calls of PyTorch were seen and whether more are; it is only
+    asked about large steps."""
 
     def __init__(
         self,
@@ -59,8 +63,10 @@ class Bounds:
         allowance: Allowance,
         look: Callable[[], None] = lambda: None,
         watched_s: Callable[[], float] = lambda: 0.0,
+        calls: Callable[[], tuple[int, bool]] = lambda: (0, False),
     ) -> None:
         self._limit_s, self._memory, self._allowance, self._watched_s = limit_s, memory, allowance, watched_s
+        self._calls = calls
         self._alarm = Alarm(look)
         self._begun = 0.0, 0.0
         self._full_bytes = self._most_bytes = inf
@@ -92,6 +98,7 @@ class Bounds:
         events_per_s = self._allowance.events_per_busy_s if are_large or is_second else 0.0
         likely = pace or events_per_s
         foreseen_s = max(2 * events / likely, 0 if are_large else _FEW_S) if events_per_s else inf
+        self._most_calls = 2 * events / _EVENTS_OF_CALL if are_large else inf
         self._patience: Patience | None = Patience(2 * self._limit_s)
         self._filled_at = now + foreseen_s, computed_s + foreseen_s
         if is_first:
@@ -108,8 +115,13 @@ class Bounds:
         most = min(most, for_events, psutil.virtual_memory().available // _SHARE)
         self._most_bytes = max(held, 0 if are_large else peak_rss_bytes()) + most
         self._most_s = most_s
+        self._look_often(most_s, are_large)
+
+    def _look_often(self, most_s: float, are_large: bool) -> None:
         if most_s < _SHORT_S:
             self._alarm.set(most_s + _LATER_S, _AGAIN_S)
+        elif are_large:
+            self._alarm.set(_AGAIN_S, _AGAIN_S)
 
     def begin_step(self) -> None:
         """A step of the recording begins."""
@@ -133,7 +145,8 @@ class Bounds:
         self._patience = None
         self._full_bytes = self._most_bytes = inf
         self._filled_at = self._step_over_at = inf, inf
-        self._most_s = inf
+        self._most_s = self._most_calls = inf
+        self._seen = 0, 0.0
         self._last_look, self._last_held, self._tensors, self._bytes_per_s = (0.0, 0.0), 0, 0, _BYTES_PER_S
 
     def are_exceeded(self, has_ended: bool) -> bool:
@@ -144,6 +157,8 @@ class Bounds:
             return True
         if any(_busy_s(over_at, now) > 0 for over_at in (self._filled_at, self._step_over_at)):
             return True
+        if self._most_calls < inf and self._calls_until(now) > self._most_calls:
+            return True
         held = self._held_by_events(now) if self._most_bytes < inf else 0
         most = min(self._most_bytes, self._full_bytes) if has_ended else self._most_bytes
         if held <= most:
@@ -153,6 +168,15 @@ class Bounds:
         self._imports, self._begun_bytes, more = Imports(), held, held - self._begun_bytes
         self._full_bytes, self._most_bytes = self._full_bytes + more, self._most_bytes + more
         return False
+
+    def _calls_until(self, now: tuple[float, float]) -> float:
+        """How many calls of PyTorch the step has made. Once its watch has used what it may cost, they are taken to go
+        on at their pace."""
+        (seen, are_seen), busy_s = self._calls(), _busy_s(self._begun, now)
+        if are_seen:
+            self._seen = seen, busy_s
+        calls, until_s = self._seen
+        return calls * max(1.0, busy_s / until_s) if until_s > 0 else calls
 
     def _read_clocks(self) -> tuple[float, float]:
         """The time on the wall, and the CPU time of the process without that of profkit's watches, in which no events

@@ -43,7 +43,7 @@ Span = tuple[IO[bytes], int, int, int]
 
 
 def write_plain(recording: ProfilerSession, directory: Path) -> IO[bytes]:
-    """Write a stopped recording into a file of ``directory``, release it, and return the open file.
+    """Write a stopped recording into a file of ``directory``, and return the open file.
 
     Do this before the next recording starts: Kineto converts the times of devices and runtime calls by the clock of the
     latest session, and sets earlier ones to 0. The file has no name any more, so nothing of it remains however the

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import IO
 
 import torch
+from msgspec import Struct
 
 from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.machine.heap import give_back
 from profkit.collect.program.clocks import time
 from profkit.collect.sessions.allowance import MANY_EVENTS, Allowance
 from profkit.collect.sessions.collectives import reduce_to_collectives
+from profkit.collect.sessions.counting import Counted, count_events
 from profkit.collect.sessions.exporting import export, write_plain
 from profkit.collect.sessions.host_marks import CollectorMarks, SaveMarks
 from profkit.collect.sessions.ranges import OpenRanges
@@ -22,6 +24,13 @@ from profkit.collect.sessions.session import ProfilerSession, ProfilerWatch, ano
 
 _ABOUT_AS_MUCH = 0.5
 """A later part replaces an earlier one from this share of its events on, as it says more about the program."""
+
+
+class _Written(Struct, frozen=True, eq=False):
+    """A recording that was stopped: its file and what it holds."""
+
+    file: IO[bytes]
+    counted: Counted
 
 
 class Recordings:
@@ -61,11 +70,12 @@ class Recordings:
         self._let_go_of_files()
         self.stop()
 
-    def start(self, cuda: bool | None = None) -> ProfilerSession:
+    def start(self, cuda: bool | None = None, *, trees: bool = False) -> ProfilerSession:
         """Start a recording. By default it includes the GPU if the program already uses it. It includes shapes unless
-        it follows located steps, because recording shapes changes how memory is reused."""
+        it follows located steps, because recording shapes changes how memory is reused. Its events can be read as
+        ``trees`` if so wanted."""
         with_cuda, shapes = cuda_is_used() if cuda is None else cuda, self.located is None
-        recording = ProfilerSession(with_cuda, shapes, memory=not self._is_light)
+        recording = ProfilerSession(with_cuda, shapes, memory=not self._is_light, trees=trees)
         with self._watch:
             recording.start()
         self.running, self._begun = recording, _read_clocks()
@@ -89,45 +99,35 @@ class Recordings:
 
     def drop(self) -> int:
         """Stop the running recording and discard it. Returns its number of events."""
-        with self._ending():
-            stopped = self.stop()
-            if stopped is None:
-                return 0
-            events = self._look_through(stopped)
-            stopped.let_go()
-            return events
+        with self._ending() as written:
+            return written.counted.events if written else 0
 
     def keep_prologue(self) -> int:
         """Stop the running recording and return its number of events. It becomes the prologue, unless the present one
         holds far more."""
-        with self._ending():
-            stopped = self.stop()
-            if stopped is None:
+        with self._ending() as written:
+            if written is None:
                 return 0
-            events = self._look_through(stopped)
+            events = written.counted.events
             if self.prologue is None or events >= _ABOUT_AS_MUCH * self._kept_events:
-                written = write_plain(stopped, self._directory)
                 self.drop_prologue()
-                self.prologue, self._kept_events = written, events
-            stopped.let_go()
+                self.prologue, self._kept_events = written.file, events
             return events
 
     def keep_part(self) -> bool:
         """Stop the running recording of a part of a step; keep it unless it is small and the prologue, or the part that
         was put aside, holds more. Returns whether it was kept."""
-        with self._ending():
-            stopped = self.stop()
-            if stopped is None:
+        with self._ending() as written:
+            if written is None:
                 return False
-            events = self._look_through(stopped)
+            events = written.counted.events
             enough = min(MANY_EVENTS, _ABOUT_AS_MUCH * self._kept_events)
             if (self.prologue is not None or self._aside is not None) and events < enough:
-                stopped.let_go()
                 return False
             self.drop_prologue()
             self._drop_aside()
             self._kept_events = events
-            self.located, self.located_events = write_plain(stopped, self._directory), events
+            self.located, self.located_events = written.file, events
             return True
 
     def put_aside(self) -> int:
@@ -155,29 +155,41 @@ class Recordings:
             self.prologue.close()
             self.prologue = None
 
-    def keep_located(self, read: Callable[[ProfilerSession, int], None] = lambda *_: None) -> None:
-        """Stop the running recording, pass it to ``read`` with its number of events, and keep it for the export."""
-        with self._ending():
-            stopped = self.stop()
-            if stopped is not None:
-                self.located_events = self._look_through(stopped)
-                read(stopped, self.located_events)
-                self.located = write_plain(stopped, self._directory)
+    def keep_located(self, read: Callable[[ProfilerSession, Counted], None] = lambda *_: None) -> None:
+        """Stop the running recording, pass it to ``read`` with what it holds, and keep it for the export."""
+        with self._ending(read) as written:
+            if written is not None:
+                self.located, self.located_events = written.file, written.counted.events
 
     @contextmanager
-    def _ending(self) -> Iterator[None]:
-        """Wraps stopping and releasing a recording: charges the time it takes, and gives the freed memory back to the
-        system, or the program would keep it."""
+    def _ending(self, read: Callable[[ProfilerSession, Counted], None] = lambda *_: None) -> Iterator[_Written | None]:
+        """Stop the running recording, write it, count what it holds, and release it; in the end close the file unless
+        it was kept. Charges the time this takes, and gives the freed memory back to the system, or the program would
+        keep it."""
         with self._allowance.spending():
-            yield
+            stopped, file = self.stop(), None
+            try:
+                if stopped is None:
+                    yield None
+                else:
+                    file = write_plain(stopped, self._directory)
+                    counted = self._count(file)
+                    read(stopped, counted)
+                    stopped.let_go()
+                    yield _Written(file, counted)
+            finally:
+                if stopped is not None:
+                    stopped.let_go()
+                if file is not None and file not in (self.prologue, self._aside, self.located):
+                    file.close()
             give_back()
 
-    def _look_through(self, stopped: ProfilerSession) -> int:
-        events, cut_off = stopped.count_events()
-        self.cut_operators_off = cut_off > 0
-        self._allowance.count(events)
-        self._allowance.note_pace(events, *self._ran_s)
-        return events
+    def _count(self, file: IO[bytes]) -> Counted:
+        counted = count_events(file)
+        self.cut_operators_off = counted.cut_off > 0
+        self._allowance.count(counted.events)
+        self._allowance.note_pace(counted.events, *self._ran_s)
+        return counted
 
     def disown(self) -> None:
         """In a child process: leave the recording to the parent, and remove what the fork copied.
@@ -198,21 +210,15 @@ class Recordings:
 
     def export(self, unfinished_step: int | None = None) -> str | None:
         """Write the prologue if it is still kept, else the steps. Returns the file's name, None if there is nothing."""
-        with self._ending():
-            running = self.stop()
-            if running is not None:
-                self.measured_events = self._look_through(running)
-            last = None if running is None or self.prologue else write_plain(running, self._directory)
-            if running is not None:
-                running.let_go()
-            steps = [trace for trace in (self.located, last) if trace is not None]
+        with self._ending() as last:
+            if last is not None:
+                self.measured_events = last.counted.events
+            steps = [trace for trace in (self.located, last.file if last else None) if trace is not None]
             chosen = [self.prologue] if self.prologue else steps
             try:
                 return self._write(chosen, unfinished_step) if chosen else None
             finally:
                 self._let_go_of_files()
-                if last is not None:
-                    last.close()
 
     def _write(self, traces: list[IO[bytes]], unfinished_step: int | None) -> str:
         if not self._is_light:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,15 +19,11 @@ from profkit.collect.machine.devices import cuda_is_used
 from profkit.collect.program.guard import uncompiled
 from profkit.collect.program.inductor import without_inductor
 from profkit.collect.program.living import living
+from profkit.collect.sessions.counting import STOP_MARK
 from profkit.collect.sessions.detaching import detach, detachable
 from profkit.collect.sessions.host_marks import open_mark
 from profkit.collect.sessions.kineto import QuietAllocator, let_forked_children_exit, quiet_log
 from profkit.core.marks import LINE_MARK, PAUSE_MARK, STEP_MARK
-
-ACCUMULATES = "torch::autograd::AccumulateGrad"
-"""The operator that stores a leaf's gradient, or adds to it."""
-_OWN = "profkit."
-_STOP = f"{PAUSE_MARK}.stop"
 
 
 class ProfilerSession:
@@ -36,22 +32,24 @@ class ProfilerSession:
     With ``shapes`` every operator's inputs are recorded too, and PyTorch keeps each tensor's header until the stop. The
     headers lie between the results, so the C library cannot reuse a result's place for the next one, and large results
     get fresh pages from the system: a step that only moves memory takes twenty times as long.
+
+    Only with ``trees`` can the `events` be asked for. Without, the stop and the release take two thirds of the time,
+    from PyTorch 2.13 on. With ``cuda`` they always can: that saving was not tried there.
     """
 
-    def __init__(self, cuda: bool, shapes: bool = True, memory: bool = True) -> None:
+    def __init__(self, cuda: bool, shapes: bool = True, memory: bool = True, trees: bool = True) -> None:
         activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if cuda else [ProfilerActivity.CPU]
         self._profiler = torch_profile(
             activities=activities,
             record_shapes=shapes,
             profile_memory=memory,
             with_stack=False,
-            experimental_config=_with_synchronisations() if cuda else None,
+            experimental_config=_settings(synchronisations=cuda, trees=trees or cuda),
             acc_events=True,
         )
         self.cuda = cuda
         self._allocator = QuietAllocator()
         self._step: record_function | None = None
-        self.gradients_added = 0
 
     def start(self) -> None:
         let_forked_children_exit()
@@ -78,7 +76,7 @@ class ProfilerSession:
         self.end_step()
         if not _is_profiling():
             raise RuntimeError("the recording is lost: another profiler took its place, or another thread ends it")
-        with open_mark(_STOP):  # operators that end after this were cut off
+        with open_mark(STOP_MARK):  # operators that end after this were cut off
             pass
         with detachable() if self.cuda else nullcontext():
             self._profiler.stop()
@@ -86,32 +84,16 @@ class ProfilerSession:
                 detach()
         self._allocator.end()
 
-    def count_events(self) -> tuple[int, int]:
-        """The number of the program's events in a stopped recording, and how many of their operators the stop cut off.
-        From here on ``gradients_added`` says how often a gradient was stored or added to. Takes a third as long as the
-        stop."""
-        results = getattr(self._profiler.profiler, "kineto_results", None)
-        if results is None:
-            return 0, 0
-        all_events = [(event.end_ns(), event.name(), event) for event in results.events()]
-        self.gradients_added = sum(name == ACCUMULATES for _, name, _ in all_events)
-        own = {end: name for end, name, _ in all_events if name.startswith(_OWN)}
-        stopped = max((end for end, name in own.items() if name == _STOP), default=0)
-        program = [(end, event) for end, name, event in all_events if not name.startswith(_OWN)]
-        # Kineto gives an event that never ended the exact end of the mark around it, or of the recording.
-        return len(program), sum(_is_operator(event) for end, event in program if end > stopped or end in own)
-
     def events(self) -> list[Any]:
-        """The events of a stopped recording as trees, one per outermost event; none if this PyTorch does not offer
-        them."""
+        """The events of a stopped recording as trees, one per outermost event; none if this PyTorch or this recording
+        does not offer them."""
         results = getattr(self._profiler.profiler, "kineto_results", None)
         read_tree = getattr(results, "experimental_event_tree", None)
         return [] if read_tree is None else list(read_tree())
 
     def write(self, path: Path) -> None:
-        """Write the trace as plain JSON, and release the recording."""
+        """Write the trace as plain JSON."""
         self._profiler.export_chrome_trace(str(path))
-        self.let_go()
 
     def let_go(self) -> None:
         """Release the recording, which takes much memory."""
@@ -200,25 +182,21 @@ class ProfilerWatch:
         self._ours -= 1
 
 
-def _with_synchronisations() -> Any:
+def _settings(*, synchronisations: bool, trees: bool) -> Any:
     """Settings that make Kineto record CUDA's synchronisations too: which stream waits for which, and how long a thread
-    waits for a stream. The class is private and warns from 2.14 on. Returns None if it fails or warnings are errors."""
-    try:
-        return torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
-    except (AttributeError, TypeError, Warning):
-        return None
+    waits for a stream. Without ``trees`` the stop makes no objects of Python. The class is private and warns from 2.14
+    on. None if nothing is to be set, it fails, or warnings are errors."""
+    wanted: dict[str, Any] = {"enable_cuda_sync_events": True} if synchronisations else {}
+    for more in ({}, {"trace_only": True})[: 1 if trees else 2][::-1]:
+        if wanted | more:
+            with suppress(AttributeError, TypeError, Warning):
+                return torch._C._profiler._ExperimentalConfig(**(wanted | more))
+    return None
 
 
 def _is_profiling() -> bool:
     """Whether a profiler is on for this thread."""
     return bool(torch.autograd._profiler_enabled())  # type: ignore[attr-defined]  # private: torch has no public equivalent
-
-
-def _is_operator(event: Any) -> bool:
-    """Whether it is an operator, not a range, runtime call or kernel. Before torch 2.8 runtime calls count too."""
-    if hasattr(event, "activity_type"):
-        return bool(event.activity_type() == "cpu_op")
-    return not event.is_user_annotation() and bool(event.device_type().name == "CPU")
 
 
 def _is_prepared(profiler: object) -> bool:

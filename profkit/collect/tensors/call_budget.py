@@ -26,14 +26,22 @@ NOTICED = (
 
 class CallBudget:
     """`begin` returns the time at which some watching begins; `spend` charges it and says whether the watch may go on.
+    What other work interrupts it is left out.
 
     ``clock`` is the CPU time of the calling thread. ``seen`` counts the calls, ``all_ns`` is what was charged for them.
     """
 
     def __init__(self, clock: Callable[[], int] = time.thread_time_ns) -> None:
-        self.begin = clock
-        self.all_ns = self._spent_ns = self._charged_ns = self.seen = 0
+        self._clock = clock
+        self.all_ns = self._spent_ns = self._charged_ns = self._left_out_ns = self.seen = 0
         self._used = self._why = ""
+
+    def begin(self) -> int:
+        return self._clock() - self._left_out_ns
+
+    def leave_out(self, begun_ns: int) -> None:
+        """What ran since then was not watching, though it may have interrupted it."""
+        self._left_out_ns += self.begin() - begun_ns
 
     def spend(self, begun_ns: int, calls: int, tensors: int) -> bool:
         """``calls`` and ``tensors`` are kept so far."""

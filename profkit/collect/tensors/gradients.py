@@ -30,7 +30,8 @@ from torch.optim.optimizer import Optimizer
 
 from profkit.collect.program.guard import uncompiled
 from profkit.collect.program.living import living
-from profkit.collect.sessions.session import ACCUMULATES, ProfilerSession
+from profkit.collect.sessions.counting import ACCUMULATES, Counted
+from profkit.collect.sessions.session import ProfilerSession
 from profkit.run.directory import GradientUse
 from profkit.source.attributes import attributes_of
 
@@ -93,12 +94,13 @@ class GradientWatch:
             for one in self._followed:
                 one.look(self._looks, held)
 
-    def read(self, recording: ProfilerSession, operators: int) -> None:
+    def read(self, recording: ProfilerSession, counted: Counted) -> None:
         """The located step is over: find which of its operators added to the gradients, and which read them."""
         if not self.is_on:
             return
         left = sum(bool(one.tensor) for one in self._followed)
-        if recording.gradients_added > left or any(one.waiting for one in self._followed):
+        operators = counted.events
+        if counted.gradients_added > left or any(one.waiting for one in self._followed):
             seen = _Seen.of(recording.events() if operators <= _MOST_OPERATORS else ())
             if len(seen.steps) != self._looks:
                 self._end(_dense(operators) if operators > _MOST_OPERATORS else _CUT_OFF)

@@ -216,12 +216,19 @@ class CallWatch(overrides.TorchFunctionMode):
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Calls made inside are not the program's."""
+        """Calls made inside are not the program's, and the time is not the watch's, whose look it may interrupt."""
         before, self._is_aside = self._is_aside, True
+        begun, budget = self.budget.begin(), None if before or threading.get_ident() != self._thread else self.budget
         try:
             yield
         finally:
             self._is_aside = before
+            if budget is not None:
+                budget.leave_out(begun)
+
+    def count_calls(self) -> tuple[int, bool]:
+        """How many calls of PyTorch were seen, and whether more are; any thread may ask."""
+        return self.budget.seen, self.is_on
 
     def take_spent_ns(self) -> int:
         return self.budget.take_spent_ns()

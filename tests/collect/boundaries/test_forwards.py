@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.modules import module as modules
+from torch.optim import Optimizer
 
 from profkit.collect.boundaries import accumulation, forwards
 from profkit.collect.boundaries.forwards import ForwardCalls
@@ -26,8 +27,8 @@ Install = Callable[[], tuple[ForwardCalls, list[str]]]
 def nothing_was_compiled_or_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by other tests of this process: gradients in one of their optimizers would keep calls from ending steps."""
     gc.collect()
-    trained, look = accumulation.living_optimizers(), accumulation.living_optimizers
-    monkeypatch.setattr(accumulation, "living_optimizers", lambda: [one for one in look() if one not in trained])
+    trained, look = accumulation.living(Optimizer), accumulation.living
+    monkeypatch.setattr(accumulation, "living", lambda kind: [one for one in look(kind) if one not in trained])
     others, find = len(list(forwards._given_to_compiler())), forwards._given_to_compiler
     monkeypatch.setattr(forwards, "_was_compiled", lambda: False)
     monkeypatch.setattr(forwards, "_given_to_compiler", lambda: list(find())[others:])

@@ -25,6 +25,23 @@ def test_the_load_is_sampled_again_and_again():
     assert times == sorted(times)
 
 
+def test_while_it_is_urgent_there_are_more_ticks_than_samples():
+    """Four for each, once the first samples are taken, which are as close together."""
+    ticks, enough = list[int](), threading.Event()
+
+    def tick() -> None:
+        ticks.append(len(sampler.samples))
+        if len(ticks) >= 100:
+            enough.set()
+
+    sampler = Sampler(1, SHORT_S, on_tick=tick, is_urgent=lambda: True)
+    sampler.start()
+    assert enough.wait(LONGEST_S)
+    sampler.stop()
+    assert ticks[15] > 8
+    assert ticks[99] - ticks[20] < 60
+
+
 def test_errors_of_the_system_reach_nobody_and_end_nothing(monkeypatch):
     """The program may open no file for a while, and the thread has no caller that could handle that."""
     ticks, enough, reached = list[int](), threading.Event(), list[object]()

@@ -7,6 +7,10 @@ import threading
 import weakref
 from collections.abc import Iterator
 
+import pytest
+import torch
+from torch import nn
+
 from profkit.collect.program import living as living_objects
 from profkit.collect.program.living import living, walk_once
 
@@ -77,10 +81,60 @@ def test_another_thread_can_go_on_filling_tuples():
     assert failures == []
 
 
-def test_what_is_asked_at_one_moment_is_answered_by_one_walk(monkeypatch):
-    walks = []
+@pytest.fixture
+def walks(monkeypatch):
+    """An entry for each walk. It keeps no class, as that would be a reference to it."""
+    walks: list[int] = []
     walk = living_objects._walk
-    monkeypatch.setattr(living_objects, "_walk", lambda wanted: walks.append(wanted) or walk(wanted))
+    monkeypatch.setattr(living_objects, "_walk", lambda wanted: walks.append(len(wanted)) or walk(wanted))
+    return walks
+
+
+def made(kind: type[torch.optim.Optimizer] = torch.optim.SGD) -> torch.optim.Optimizer:
+    return kind(nn.Linear(1, 1).parameters(), lr=0.1)
+
+
+def test_optimizers_are_found_anew_only_once_there_may_be_more(walks):
+    first = made()
+    living(nn.Module)  # whatever is looked for, optimizers are remembered
+    assert first in living(torch.optim.Optimizer)
+    assert len(walks) == 1
+    second = made()
+    assert second in living(torch.optim.Optimizer)
+    with walk_once(nn.Module, torch.optim.Optimizer):
+        living(nn.Module)
+    count = len(walks)
+    assert {first, second} <= set(living(torch.optim.Optimizer))
+    assert len(walks) == count
+
+
+def test_an_optimizer_that_replaces_another_is_found(walks):
+    first = made()
+    living(torch.optim.Optimizer)
+    gone = id(first)
+    del first
+    second = made()
+    assert [one for one in living(torch.optim.Optimizer) if one is second]
+    count = len(walks)
+    del second
+    assert gone not in map(id, living(torch.optim.Optimizer))
+    assert len(walks) == count  # one that died needs no walk
+    third = made()
+    assert third in living(torch.optim.Optimizer)
+
+
+def test_an_optimizer_of_a_new_class_is_found():
+    living(torch.optim.Optimizer)
+
+    class Own(torch.optim.SGD):
+        pass
+
+    own = made(Own)
+    assert own in living(torch.optim.Optimizer)
+    assert living(Own) == [own]
+
+
+def test_what_is_asked_at_one_moment_is_answered_by_one_walk(walks):
     things = [Kind(), Derived()]
     with walk_once(Kind):
         assert sorted(map(id, living(Kind))) == sorted(map(id, things))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +22,7 @@ class Process:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, peak_mb: int = 500, available_mb: int = 100_000) -> None:
         self.held_mb, self.now, self.computed, self.watched = 300, 1000.0, 20.0, 0.0
+        self.calls = 0, False
         monkeypatch.setattr(bounds.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(bounds.time, "process_time", lambda: self.computed)
         monkeypatch.setattr(bounds, "peak_rss_bytes", lambda: peak_mb * MB)
@@ -28,7 +30,7 @@ class Process:
         monkeypatch.setattr(bounds.psutil, "virtual_memory", lambda: memory)
         self.allowance = SimpleNamespace()
         resident = HeldMemory(lambda: self.held_mb * MB, lambda: None)
-        self.bounds = Bounds(30.0, resident, self.allowance, watched_s=lambda: self.watched)
+        self.bounds = Bounds(30.0, resident, self.allowance, watched_s=lambda: self.watched, calls=lambda: self.calls)
 
     def begin(
         self,
@@ -53,8 +55,10 @@ class Process:
 
 
 @pytest.fixture
-def process(monkeypatch: pytest.MonkeyPatch) -> Process:
-    return Process(monkeypatch)
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
+    process = Process(monkeypatch)
+    yield process
+    process.bounds.end()  # and its alarm, which looks often at large steps
 
 
 def test_a_recording_may_hold_256_mb_beyond_the_peak_of_the_program(process):
@@ -244,3 +248,28 @@ def test_memory_that_was_given_back_hides_no_later_events(process):
     assert not process.is_full_at(5000, after_s=0.1)
     assert not process.is_full_at(300, after_s=0.1)
     assert [process.is_full_at(mb, after_s=2.0) for mb in (500, 700, 900)] == [False, False, True]
+
+
+@pytest.mark.parametrize(("seen", "is_full"), [(4000, False), (4001, True)])
+def test_calls_show_how_many_events_a_large_step_has(process, seen, is_full):
+    """Five each: 4,000 calls are twice 10,000 events, the other half of which is left for what arrives late."""
+    process.begin(events=10_000, are_large=True)
+    process.calls = seen, True
+    assert process.is_full_at(300) is is_full
+
+
+def test_calls_that_are_not_seen_any_more_go_on_at_their_pace(process):
+    process.begin(events=10_000, are_large=True)
+    process.calls = 1000, True
+    assert not process.is_full_at(300, after_s=1.0)
+    process.calls = 1000, False  # the watch has used what it may cost
+    assert [process.is_full_at(300, after_s) for after_s in (3.0, 0.1)] == [False, True]
+
+
+def test_calls_of_another_recording_or_of_small_steps_do_not_count(process):
+    process.calls = 10**6, False  # those of the recording before, whose watch is over
+    process.begin(events=10_000, are_large=True)
+    assert not process.is_full_at(300)
+    process.begin(events=10_000)
+    process.calls = 10**6, True
+    assert not process.is_full_at(300)

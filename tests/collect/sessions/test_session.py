@@ -22,7 +22,7 @@ from profkit.collect.sessions import exporting
 from profkit.collect.sessions.session import (
     ProfilerSession,
     ProfilerWatch,
-    _with_synchronisations,
+    _settings,
     another_profiler_runs,
     is_capturing,
     pause_marked,
@@ -304,12 +304,45 @@ def test_synchronisations_are_recorded_with_cuda(monkeypatch):
     ProfilerSession(cuda=False)
     assert asked == []
     ProfilerSession(cuda=True)
-    assert asked == [{"enable_cuda_sync_events": True}]
-    assert [options["experimental_config"] for options in made] == [None, "it"]
+    ProfilerSession(cuda=True, trees=False)
+    assert asked == [{"enable_cuda_sync_events": True}] * 2
+    assert [options["experimental_config"] for options in made] == [None, "it", "it"]
+
+
+def test_without_trees_the_same_is_written(tmp_path):
+    """Names, kinds and arguments; only in a stop that made objects can the events be asked for."""
+    written, trees = [], []
+    for wanted in (True, False):
+        session = ProfilerSession(cuda=False, trees=wanted)
+        session.start()
+        session.begin_step(0)
+        weight = torch.ones(4, requires_grad=True)
+        (weight * 2).sum().backward()
+        session.stop()
+        trees.append(session.events())
+        session.write(tmp_path / "trace.json")
+        events = json.loads((tmp_path / "trace.json").read_bytes())["traceEvents"]
+        spans = [one for one in events if one["ph"] == "X"]  # memory of other tests may be freed meanwhile
+        written.append([(one["name"], one["cat"], sorted(one.get("args", {}))) for one in spans])
+    assert written[0] == written[1]
+    assert trees[0]
+
+
+def test_a_version_that_always_makes_objects_records_synchronisations_too(monkeypatch):
+    def settings(**options: bool) -> object:
+        if "trace_only" in options:
+            raise TypeError
+        return options
+
+    monkeypatch.setattr(torch._C._profiler, "_ExperimentalConfig", settings)
+    assert _settings(synchronisations=True, trees=False) == {"enable_cuda_sync_events": True}
+    assert _settings(synchronisations=False, trees=False) is None
 
 
 def test_this_version_of_pytorch_can_record_synchronisations():
-    with profile(activities=[ProfilerActivity.CPU], experimental_config=_with_synchronisations()) as recording:
+    with profile(
+        activities=[ProfilerActivity.CPU], experimental_config=_settings(synchronisations=True, trees=True)
+    ) as recording:
         torch.ones(1)
     assert recording.events()
 

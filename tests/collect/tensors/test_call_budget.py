@@ -60,7 +60,7 @@ def test_what_was_spent_is_taken_once_and_the_budget_remembers_it():
 
 
 def test_the_clock_is_the_cpu_time_of_the_watching_thread():
-    assert CallBudget().begin is time.thread_time_ns
+    assert CallBudget()._clock is time.thread_time_ns
 
 
 def run_two_steps(watch: CallWatch) -> None:
@@ -112,3 +112,30 @@ def test_a_failure_of_the_watch_is_named(watch, monkeypatch):
     monkeypatch.setattr(CallWatch, "_look_at", fail)
     run_two_steps(watch)
     assert watch.budget.ended == "watching for repeated calls failed: TypeError: no tensor"
+
+
+def test_what_interrupts_a_look_is_left_out():
+    clock = Clock()
+    budget = CallBudget(clock)
+    begun_ns = budget.begin()
+    clock.now_ns += 5
+    aside_ns = budget.begin()
+    clock.now_ns += 10 * MOST_NS  # a recording is stopped and written
+    budget.leave_out(aside_ns)
+    clock.now_ns += 2
+    assert budget.spend(begun_ns, 0, 0)
+    assert budget.take_spent_ns() == 7
+
+
+def test_work_aside_is_not_the_watchs(monkeypatch):
+    """It may begin between two bytecodes of the watch itself."""
+    watch, clock = CallWatch(), Clock()
+    watch.begin()
+    try:
+        watch.budget = CallBudget(clock)
+        begun_ns = watch.budget.begin()
+        with watch.aside(), watch.aside():
+            clock.now_ns += 10 * MOST_NS
+        assert watch.budget.spend(begun_ns, 0, 0)
+    finally:
+        watch.stop()
