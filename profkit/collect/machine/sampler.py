@@ -49,9 +49,10 @@ class Sampler:
     def __init__(
         self,
         cpus: int,
-        interval_s: float = _INTERVAL_S,
         on_tick: Callable[[], None] = lambda: None,
         is_urgent: Callable[[], bool] = lambda: False,
+        *,
+        interval_s: float = _INTERVAL_S,
     ) -> None:
         self.samples: list[LoadSample] = []
         self._cpus, self._interval_s, self._on_tick, self._is_urgent = cpus, interval_s, on_tick, is_urgent

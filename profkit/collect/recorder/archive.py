@@ -76,6 +76,11 @@ class RunFile:
         run = environment.describe_run(subject.command, subject.target, subject.variant)
         self.run: Run = replace(run, rates=read_rates("cpu"))
 
+    @property
+    def cpus(self) -> int:
+        """Of the machine; 1 if nothing is known of it."""
+        return self.run.host.cpus if self.run.host else 1
+
     def set(self, **fields: Any) -> None:
         """Set fields of the run."""
         self.run = replace(self.run, **fields)

@@ -90,7 +90,6 @@ class Prologue:
             self._is_on = False
             self.events = self._recordings.keep_prologue()
 
-    @property
     def is_recorded(self) -> bool:
         """Whether a part of it is being recorded; any thread may ask."""
         return self._is_on and self._records

@@ -101,12 +101,12 @@ class Recorder:
         gradients, self._padding = GradientWatch(calls.aside), PaddingWatch(calls.aside, is_user, guard)
         self._prologue = prologue = Prologue(recordings, tracer, *limits, allowance)
         self._on_cuda = partial(guard, self._when_cuda_starts)
-        watched = self._read_watched_s, calls.count_calls
-        self._bounds = bounds = Bounds(*limits, allowance, partial(guard, self._look), *watched)
+        self._bounds = bounds = Bounds(
+            *limits, allowance, partial(guard, self._look), self._watched_s, calls.count_calls
+        )
         act = self.hears, partial(self._work, self._cut_off), self._move_on
         self._watchdog = Watchdog(prologue, bounds, tracer, self.thread, guard, *act)
-        cpus = self._file.run.host.cpus if self._file.run.host else 1
-        self._sampler = Sampler(cpus, on_tick=self._look, is_urgent=lambda: prologue.is_recorded)
+        self._sampler = Sampler(self._file.cpus, self._look, prologue.is_recorded)
         self.signals = self._make_signals(directory, gradients, is_user)
         self._stacks = StackRequests(directory, plan.samples_stacks, schedule, self._use_workers)
         self._memory = memory = MemoryWatch(directory, is_user)
@@ -116,7 +116,7 @@ class Recorder:
         self._archive = Archive(directory, self._file, parts, is_user, self._notes, replaces)
         self._phases = PhaseRecordings(plan, allowance, bounds, parts, self._archive, self._file, self._notes)
 
-    def _read_watched_s(self) -> float:
+    def _watched_s(self) -> float:
         return self._phases.watched_s
 
     def _make_tracer(self, is_user: UserFiles) -> LineTracer:

@@ -226,7 +226,7 @@ class CallWatch(overrides.TorchFunctionMode):
             if budget is not None:
                 budget.leave_out(begun)
 
-    def count_calls(self) -> tuple[int, bool]:
+    def seen(self) -> tuple[int, bool]:
         """How many calls of PyTorch were seen, and whether more are; any thread may ask."""
         return self.budget.seen, self.is_on
 

@@ -17,7 +17,7 @@ SHORT_S = 0.01
 
 def test_the_load_is_sampled_again_and_again():
     thrice = threading.Event()
-    sampler = Sampler(1, SHORT_S, on_tick=lambda: thrice.set() if len(sampler.samples) >= 3 else None)
+    sampler = Sampler(1, interval_s=SHORT_S, on_tick=lambda: thrice.set() if len(sampler.samples) >= 3 else None)
     sampler.start()
     assert thrice.wait(LONGEST_S)
     sampler.stop()
@@ -34,7 +34,7 @@ def test_while_it_is_urgent_there_are_more_ticks_than_samples():
         if len(ticks) >= 100:
             enough.set()
 
-    sampler = Sampler(1, SHORT_S, on_tick=tick, is_urgent=lambda: True)
+    sampler = Sampler(1, interval_s=SHORT_S, on_tick=tick, is_urgent=lambda: True)
     sampler.start()
     assert enough.wait(LONGEST_S)
     sampler.stop()
@@ -53,7 +53,7 @@ def test_errors_of_the_system_reach_nobody_and_end_nothing(monkeypatch):
             enough.set()
         raise psutil.AccessDenied if len(ticks) % 2 else PermissionError
 
-    sampler = Sampler(1, SHORT_S, on_tick=tick)
+    sampler = Sampler(1, interval_s=SHORT_S, on_tick=tick)
     take, takes = sampler._take, iter([False, True, False] + 1000 * [True])
     monkeypatch.setattr(sampler, "_take", lambda: take() if next(takes) else psutil.Process(2**30))
     sampler.start()
@@ -72,14 +72,14 @@ def test_memory_is_known_where_the_systems_files_cannot_be_read(monkeypatch):
 
 def test_a_last_sample_is_taken_at_the_end(monkeypatch):
     monkeypatch.setattr("profkit.collect.machine.sampler._SOON", 0.0)
-    sampler = Sampler(1, LONGEST_S, on_tick=lambda: pytest.fail("nothing is left to look at"))
+    sampler = Sampler(1, interval_s=LONGEST_S, on_tick=lambda: pytest.fail("nothing is left to look at"))
     sampler.start()
     sampler.stop()
     assert len(sampler.samples) == 1
 
 
 def test_no_last_sample_is_taken_soon_after_another():
-    sampler = Sampler(1, LONGEST_S)
+    sampler = Sampler(1, interval_s=LONGEST_S)
     sampler.start()
     sampler.stop()
     assert sampler.samples == []
@@ -87,7 +87,7 @@ def test_no_last_sample_is_taken_soon_after_another():
 
 def test_the_first_samples_come_sooner(monkeypatch):
     waits, stopped = list[float](), threading.Event()
-    sampler = Sampler(1, 1.0)
+    sampler = Sampler(1, interval_s=1.0)
 
     def wait(timeout: float) -> bool:
         waits.append(timeout)
