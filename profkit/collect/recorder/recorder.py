@@ -101,9 +101,7 @@ class Recorder:
         gradients, self._padding = GradientWatch(calls.aside), PaddingWatch(calls.aside, is_user, guard)
         self._prologue = prologue = Prologue(recordings, tracer, *limits, allowance)
         self._on_cuda = partial(guard, self._when_cuda_starts)
-        self._bounds = bounds = Bounds(
-            *limits, allowance, partial(guard, self._look), self._watched_s, calls.count_calls
-        )
+        self._bounds = bounds = Bounds(*limits, allowance, partial(guard, self._look), self._watched_s, calls.seen)
         act = self.hears, partial(self._work, self._cut_off), self._move_on
         self._watchdog = Watchdog(prologue, bounds, tracer, self.thread, guard, *act)
         self._sampler = Sampler(self._file.cpus, self._look, prologue.is_recorded)
