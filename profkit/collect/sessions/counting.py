@@ -44,7 +44,7 @@ def count_events(trace: IO[bytes]) -> Counted:
     stopped = max((end for end, name in own if name == STOP_MARK), default=0)
     # Kineto gives an event that never ended the exact end of the mark around it, or of the recording.
     ends = {end for end, _ in own}
-    of_operators = (_end_ns(*found.groups()) for found in _OPERATOR.finditer(text))
+    of_operators = (_end_ns(*found.groups(b"")) for found in _OPERATOR.finditer(text))
     cut_off = sum(end > stopped or end in ends for end in of_operators)
     return Counted(sum(1 for _ in _EVENT.finditer(text)) - len(own), cut_off, text.count(_ADDS))
 
