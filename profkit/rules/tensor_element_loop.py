@@ -314,10 +314,11 @@ def _is_in_library(facts: Facts, takers: Rows) -> bool:
 
 
 def _runs_each_round(facts: Facts, takers: Rows) -> bool:
-    """Whether the lines that take elements run for every few of them."""
-    marks = located_marks(facts)
-    runs = int(np.isin(facts.trace.events.site[marks], distinct(facts.lines.site[takers])).sum())
-    return runs * _MOST_WRITTEN_OUT * facts.steps.measured_count >= len(takers)
+    """Whether the lines that take elements run for every few of them: for as many as their text names, or a few."""
+    marked = facts.trace.events.site[located_marks(facts)]
+    taking = distinct(facts.lines.site[takers]).tolist()
+    named = [int((marked == code).sum()) * max(_MOST_WRITTEN_OUT, _written_out(facts, code)) for code in taking]
+    return sum(named) * facts.steps.measured_count >= len(takers)
 
 
 def _advice(facts: Facts, loops: list[_ElementLoop]) -> str:
