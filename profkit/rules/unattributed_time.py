@@ -42,7 +42,8 @@ Where the lines of its function together take half as much again, they are price
 those of the function that trains. Without such a line there is no estimate. Either is the most that can be gained: the
 recording does not tell what of that work is necessary. So without a GPU the severity is never high. It is medium if
 samples show that what is priced takes a fifth of the step or more outside of PyTorch, and the likely range of the gain
-begins at a tenth or above. Otherwise it is low: marks on lines make Python look longer than it is.
+begins at a tenth or above; of a line with a costly habit, half of either. Otherwise it is low: marks on lines make
+Python look longer than it is.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ def _further_lines(facts: Facts, named: set[tuple[str, int]]) -> Suspicions:
             confidence=0.7,
             count=1,
             places=Places.of_sites([site]),
-            severity=Severity.MEDIUM if advice is not None and line.outside >= HIGH_FROM else Severity.LOW,
+            severity=_severity(facts, line.outside, edit, is_habit=advice is not None),
             evidence={
                 "line_share": round(line.outside, 4),
                 "line_share_low": round(low, 4),
@@ -347,7 +348,9 @@ def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, .
         confidence=0.7,
         count=max(1, round(len(spent.start_ns) / facts.steps.measured_count)),
         places=Places.of_sites(line.price.site for line in lines),
-        severity=None if has_device else _severity(facts, function.share if is_spread else lines[0].outside, edit),
+        severity=None
+        if has_device
+        else _severity(facts, function.share if is_spread else lines[0].outside, edit, is_habit=bool(does)),
         evidence={
             "unattributed_ns_per_step": per_step_ns,
             "unattributed_share": round(share, 4),
@@ -366,9 +369,10 @@ def _habit(facts: Facts, line: Location | None, callee: str = "") -> tuple[str, 
     return (f" {advice.does}", advice.fix) if advice is not None else ("", _FIX)
 
 
-def _severity(facts: Facts, outside: float, edit: Edit | None) -> Severity:
-    """Without a GPU. It is never high: what of the line's work is necessary is not known."""
-    is_much = outside >= _MUCH and edit is not None and predict_saving(facts, edit).low >= HIGH_FROM
+def _severity(facts: Facts, outside: float, edit: Edit | None, *, is_habit: bool) -> Severity:
+    """Without a GPU. It is never high: what of the line's work is necessary is not known. Of a habit's a part is not."""
+    least, surely = (HIGH_FROM, _SURE_HABIT) if is_habit else (_MUCH, HIGH_FROM)
+    is_much = outside >= least and edit is not None and predict_saving(facts, edit).low >= surely
     return Severity.MEDIUM if is_much else Severity.LOW
 
 
