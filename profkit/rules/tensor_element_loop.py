@@ -107,9 +107,9 @@ _CUT_AT_ONCE = (
     "`x[torch.arange(len(x))[:, None], at]`, or `x.gather(1, at)`. With two directions, each has its own `at`."
 )
 _ONE_TABLE = (
-    "Each round looks up rows in a table of its own. Tables of one width can be one: `nn.Embedding(sum(sizes), width)`, "
-    "with the start of each table added to its column of indices, `table(x + offsets)`. What follows then works on all "
-    "columns at once, and the optimizer has one parameter in place of many."
+    "Each round looks up rows in a table of its own. Tables of one width can be one: "
+    "`nn.Embedding(sum(sizes), width)`. Add the start of each table to its column of indices: `table(x + offsets)`. "
+    "What follows then works on all columns at once, and the optimizer has one parameter in place of many."
 )
 _NOT_YOURS = (
     "The loop is inside the library that this line calls. Call it for fewer steps, or on all that was gathered "

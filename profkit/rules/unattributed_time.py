@@ -370,7 +370,8 @@ def _habit(facts: Facts, line: Location | None, callee: str = "") -> tuple[str, 
 
 
 def _severity(facts: Facts, outside: float, edit: Edit | None, *, is_habit: bool) -> Severity:
-    """Without a GPU. It is never high: what of the line's work is necessary is not known. Of a habit's a part is not."""
+    """Without a GPU. It is never high: what of the line's work is necessary is not known. A part of a habit's is
+    not."""
     least, surely = (HIGH_FROM, _SURE_HABIT) if is_habit else (_MUCH, HIGH_FROM)
     is_much = outside >= least and edit is not None and predict_saving(facts, edit).low >= surely
     return Severity.MEDIUM if is_much else Severity.LOW

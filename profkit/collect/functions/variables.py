@@ -61,7 +61,9 @@ class Variables:
         names = _own_variables(frame.f_code) if one.held is None else tuple(one.held)
         now = {name: self._content(values[name]) for name in names if name in values}
         before = now if one.held is None else one.held
-        one.held = {name: content for name, content in before.items() if content is not None and now.get(name) == content}
+        one.held = {
+            name: content for name, content in before.items() if content is not None and now.get(name) == content
+        }
         one.looked_at += 1
 
     def _content(self, value: Any) -> Hashable:

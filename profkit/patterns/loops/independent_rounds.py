@@ -299,7 +299,9 @@ def _fills(statement: ast.stmt | None, made: Container[str]) -> bool:
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     into = [target.value if isinstance(target, ast.Subscript) else target for target in targets]
     slices = [target.slice for target in targets if isinstance(target, ast.Subscript)]
-    return all(_is_made(one, made) for one in into) and all(_is_pure(one, _Round()) for one in [statement.value, *slices])
+    return all(_is_made(one, made) for one in into) and all(
+        _is_pure(one, _Round()) for one in [statement.value, *slices]
+    )
 
 
 def _is_made(node: ast.expr, made: Container[str]) -> bool:

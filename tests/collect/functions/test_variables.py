@@ -33,7 +33,7 @@ def found_in(draw: Callable[[int], object], calls: int = CALLS) -> dict[tuple[st
 
 
 def weighted(i: int) -> float:
-    weights = np.array([weight for weight in WEIGHTS.values()])
+    weights = np.array([1 * weight for weight in WEIGHTS.values()])
     weights /= np.sum(weights)
     chosen = random.randrange(40)
     return float(weights[chosen]) + i
@@ -67,7 +67,7 @@ def test_a_variable_that_differs_once_is_not_the_same():
 
 def test_one_that_is_written_into_before_the_end_is_not_the_same():
     def draw(i: int) -> float:
-        weights = np.array([weight for weight in WEIGHTS.values()])
+        weights = np.array([1 * weight for weight in WEIGHTS.values()])
         weights[3] = i
         return float(weights[0])
 
@@ -78,7 +78,7 @@ def test_one_that_is_missing_at_times_is_not_the_same():
     def draw(i: int) -> float:
         if i == 5:
             return 0.0
-        weights = [weight for weight in WEIGHTS.values()]
+        weights = [1 * weight for weight in WEIGHTS.values()]
         return weights[0]
 
     assert found_in(draw) == {}

@@ -81,7 +81,9 @@ def test_a_function_without_side_effects_may_be_called():
 @pytest.mark.parametrize(
     ("called", "is_independent"),
     [
-        pytest.param(("out = torch.zeros(n)", "out[i] = self.layers[i](x)", "return out"), True, id="a tensor of its own"),
+        pytest.param(
+            ("out = torch.zeros(n)", "out[i] = self.layers[i](x)", "return out"), True, id="a tensor of its own"
+        ),
         pytest.param(("parts = []", "parts.append(self.cell(x))", "return torch.cat(parts)"), True, id="its own list"),
         pytest.param(("h = x.clone()", "h += y", "h.mul_(2)", "return h"), True, id="its own copy"),
         pytest.param(("out = self.table", "out[i] = x", "return out"), False, id="a table that stays"),
