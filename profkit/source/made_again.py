@@ -70,8 +70,8 @@ def _given(node: ast.stmt, name: str) -> ast.expr | None:
         return node.value if _named(node.target) == name else None
     if isinstance(node, ast.Expr) and isinstance(call := node.value, ast.Call):
         function = call.func
-        is_filled = isinstance(function, ast.Attribute) and function.attr in COLLECTING
-        return ast.Tuple([*call.args], lineno=node.lineno) if is_filled and _named(function.value) == name else None
+        if isinstance(function, ast.Attribute) and function.attr in COLLECTING and _named(function.value) == name:
+            return ast.Tuple([*call.args], lineno=node.lineno)
     return None
 
 

@@ -290,10 +290,11 @@ def _makes_anew(value: ast.expr | None) -> bool:
 def _fills(statement: ast.stmt | None, made: Container[str]) -> bool:
     """Whether a statement writes only into what is ``made`` by its own function: `out[:, i] = y`, `parts.append(y)`."""
     if isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call):
-        function = call.func
-        fills = isinstance(function, ast.Attribute) and (function.attr in COLLECTING or function.attr.endswith("_"))
-        values = [*call.args, *(keyword.value for keyword in call.keywords)]
-        return fills and _is_made(function.value, made) and all(_is_pure(value, _Round()) for value in values)
+        function, values = call.func, [*call.args, *(keyword.value for keyword in call.keywords)]
+        if not isinstance(function, ast.Attribute) or not _is_made(function.value, made):
+            return False
+        fills = function.attr in COLLECTING or function.attr.endswith("_")
+        return fills and all(_is_pure(value, _Round()) for value in values)
     if not isinstance(statement, (ast.Assign, ast.AugAssign)):
         return False
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
