@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from profkit.source.harmless import BUILTINS, COLLECTING, HARMLESS
 from profkit.source.index import SourceFile, parsed_file
 from profkit.source.statements import names_in
-from profkit.source.syntax import FUNCTIONS, flat_targets
+from profkit.source.syntax import FUNCTIONS, flat_targets, name_called
 
 _MODULES = frozenset(("math", "np", "numpy"))
 _OF_ARRAYS = frozenset(
@@ -95,12 +95,39 @@ def _gives_otherwise(node: ast.stmt, name: str) -> bool:
 
 
 def _hands_out(node: ast.stmt, name: str) -> bool:
-    """Whether others get the object itself, and may write into it: it is returned, or becomes part of another."""
-    value = node.value if isinstance(node, (ast.Return, ast.Assign)) else None
-    if isinstance(node, ast.Assign) and all(isinstance(target, ast.Name) for target in node.targets):
-        return isinstance(value, ast.Name) and value.id == name
-    parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
-    return any(isinstance(part, ast.Name) and part.id == name for part in parts)
+    """Whether others get the object itself and may write into it later: it is returned, or becomes part of another."""
+    for call in _own_calls(node):
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if _keeps_arguments(call) and any(_is_or_holds(one, name) for one in given):
+            return True
+    if isinstance(node, (ast.Return, ast.Assign)) and node.value is not None:
+        return _is_or_holds(node.value, name)
+    return False
+
+
+def _own_calls(node: ast.stmt) -> Iterator[ast.Call]:
+    """Without those of the statements inside."""
+    left: list[ast.AST] = [node]
+    while left:
+        part = left.pop()
+        if isinstance(part, ast.Call):
+            yield part
+        left += (child for child in ast.iter_child_nodes(part) if not isinstance(child, ast.stmt))
+
+
+def _keeps_arguments(call: ast.Call) -> bool:
+    """Whether a call puts what it is given into a container, or makes an object of it, as its name shows."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in COLLECTING:
+        return True
+    return name_called(call)[:1].isupper()
+
+
+def _is_or_holds(value: ast.expr, name: str) -> bool:
+    if isinstance(value, (ast.Tuple, ast.List, ast.Set)):
+        return any(_is_or_holds(part, name) for part in value.elts)
+    if isinstance(value, ast.Dict):
+        return any(_is_or_holds(part, name) for part in value.values)
+    return isinstance(value, ast.Name) and value.id == name
 
 
 def _only_computes(value: ast.expr) -> bool:
