@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
@@ -11,7 +12,7 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.patterns.calls import spent_per_step_ns
 from profkit.patterns.loops.located import located_marks
 from profkit.patterns.program import repeating_below
-from profkit.patterns.time.line_prices import CallPrice, price_of_calls
+from profkit.patterns.time.line_prices import CallPrice, price_of_calls, price_of_lines
 from profkit.run.directory import CallSite, RepeatedCall, unprofiled_steps
 
 _EACH_TIME = 0.95
@@ -25,11 +26,15 @@ _BY_OPERATORS = 0.25
 """Of the price: a function that calls a few operators between its own work is not one that computes with them."""
 
 
+_ENDS = ("share", "low", "high")
+
+
 class SameAgain(Struct, frozen=True):
     """A function with the lines (``sites``) that call it in vain. ``calls`` are made in a step (at least, if not
     ``is_whole``), of which a ``part`` repeats others; ``is_within`` says that most repeat one of the same step, else
     they repeat one of the step before. ``is_lookup`` says that it finds the same object each time. If not
-    ``is_sampled``, the price is what the calls took in a step that recording slowed."""
+    ``is_sampled``, the price is what the calls took in a step that recording slowed. With ``is_variable`` the lines
+    make a variable, the ``callee``, of the function ``defined`` in each of its calls."""
 
     callee: str
     defined: CallSite
@@ -41,13 +46,55 @@ class SameAgain(Struct, frozen=True):
     price: CallPrice
     is_sampled: bool
     is_whole: bool
+    is_variable: bool = False
 
 
 @derived_once
 def same_again(facts: Facts) -> tuple[SameAgain, ...]:
     """The outermost such functions: what they call repeats too. One that only repeats most of its calls is named if
-    nothing inside it repeats all."""
-    calls = [call for call in facts.run.repeated_calls or () if not call.differing]
+    nothing inside it repeats all. Then variables of other functions that are the same in each call; what their lines
+    call is part of them."""
+    functions = _functions(facts)
+    known = {(one.defined.file, one.defined.function) for one in functions}
+    variables = [one for one in _variables(facts) if (one.defined.file, one.defined.function) not in known]
+    making = {(site.file, site.line) for one in variables for site in one.sites}
+    others = [one for one in functions if not making.issuperset((site.file, site.line) for site in one.sites)]
+    return (*others, *variables)
+
+
+def _variables(facts: Facts) -> Iterator[SameAgain]:
+    """Their price is by samples alone: a profile does not see lines."""
+    of_variable: defaultdict[tuple[str, int, str], list[RepeatedCall]] = defaultdict(list)
+    for call in facts.run.repeated_calls or ():
+        if call.is_variable and call.looked_at >= _LEAST_CALLS and _part(call) >= _EACH_TIME:
+            of_variable[call.defined.file, call.defined.line, call.callee].append(call)
+    for calls in of_variable.values():
+        first, sites = calls[0], tuple(dict.fromkeys(call.site for call in calls))
+        prices = price_of_lines(facts, {(site.file, site.line) for site in sites}).values()
+        if prices:
+            left = 1 - 1 / first.calls
+            yield SameAgain(
+                callee=first.callee,
+                defined=first.defined,
+                sites=tuple(sorted(sites, key=lambda site: -_share_of(facts, site))),
+                calls=first.calls,
+                part=1.0,
+                is_within=True,
+                is_lookup=False,
+                price=CallPrice(*(left * sum(getattr(price, end) for price in prices) for end in _ENDS)),
+                is_sampled=True,
+                is_whole=first.is_whole,
+                is_variable=True,
+            )
+
+
+def _share_of(facts: Facts, site: CallSite) -> float:
+    prices = price_of_lines(facts, {(site.file, site.line)})
+    return sum(price.share for price in prices.values())
+
+
+def _functions(facts: Facts) -> tuple[SameAgain, ...]:
+    calls = [call for call in facts.run.repeated_calls or () if not (call.differing or call.is_variable)]
     each = [call for call in calls if _part(call) >= _EACH_TIME]
     around = {(call.site.file, call.site.function) for call in each}
     most = [call for call in calls if _repeats_most(call) and (call.defined.file, call.defined.function) not in around]

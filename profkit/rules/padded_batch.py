@@ -6,7 +6,7 @@ begin) in one constant at different lengths: token ids, masks, features, padded 
 constant hardly occurs within the rows; a tensor of two values counts as a mask only beside data of its shape. If each
 batch is as long as its longest row, but rows use less than three quarters of it, that is an opportunity: rows of
 similar length would have to be batched together. Fixed lengths without padding, borders of images, one-hot and sparse
-features, and masks of ones or triangles are silent.
+features, columns of one category, and masks of ones or triangles are silent.
 
 Why is this bad?
 Layers compute all positions, also those that a mask hides afterwards. Work grows with the length, in attention's tables

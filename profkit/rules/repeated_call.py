@@ -11,6 +11,10 @@ functions that compute with PyTorch's operators, which `redundant-recomputation`
 compute the same is a benchmark, and only judged within a step. If a function has few different arguments, and three
 quarters of its calls repeat others of the step, that part of them is reported.
 
+So is a variable of a function that is called twenty times or more in a step: a list, table or array that held the same
+whenever a call ended, made by lines that only read and compute. What the function does beside may differ each time, as
+where each draw of a sample first builds the table of all weights.
+
 Why is this bad?
 The function's whole time is spent on what the program had already. Nothing in the text shows it: the call looks like
 any other.
@@ -64,6 +68,10 @@ _CALL_ONCE = (
     "Call it once, before the loop or where its object is made. Keep the result in a variable, an attribute or "
     "a buffer (`register_buffer`). If the arguments may change, `functools.cache` keeps a result for each."
 )
+_MAKE_ONCE = (
+    "Make it once, before the loop over these calls, and pass it on. Where what it is made of changes from step to "
+    "step, make it once a step. Or draw, look up or compute for all calls at once: then one is enough."
+)
 
 
 @rule(Kind.FAULT, Need.OPERATORS, Need.WHOLE_STEP)
@@ -89,7 +97,7 @@ def _judge(facts: Facts, found: SameAgain) -> Suspicions:
     has_edit = not facts.device.present
     yield Suspicion(
         message=_message(found),
-        fix=_LOOK_UP if found.is_lookup else _CALL_ONCE,
+        fix=_MAKE_ONCE if found.is_variable else _LOOK_UP if found.is_lookup else _CALL_ONCE,
         edit=without_share(facts, price.share, price.low, price.high) if has_edit else None,
         worth=LOW_FROM if has_edit else 0.0,
         confidence=0.8 if found.is_sampled else 0.7,
@@ -101,6 +109,13 @@ def _judge(facts: Facts, found: SameAgain) -> Suspicions:
 
 
 def _message(found: SameAgain) -> str:
+    if found.is_variable:
+        times = f"{'' if found.is_whole else 'at least '}{found.calls:,} calls a step"
+        share = format_share(found.price.share)
+        return (
+            f"`{found.defined.function}` makes `{found.callee}` anew in each of its {times}, and it held the same each "
+            f"time. That takes {share} of the host's time."
+        )
     often = f"{'' if found.is_whole else 'at least '}{format_count(found.calls, 'time')} a step"
     when = "an earlier call of the step" if found.is_within else "the step before"
     part = "" if found.part == 1 else f", {format_share(found.part)} of them"

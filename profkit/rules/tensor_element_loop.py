@@ -85,6 +85,8 @@ _NEAR_LINES = 3
 _MOST_WRITTEN_OUT = 7
 """Places in a tensor that a function without a loop may name one by one."""
 _READS = frozenset(("item", "_local_scalar_dense"))
+_LOOKS_UP = frozenset(("embedding",))
+_CUTS = frozenset(("slice", "narrow"))
 _PICKED_TO_SHOW = frozenset(("masked_select",))
 _VECTORISED = (
     "Vectorise the loop: arithmetic and comparisons work on all elements at once. `sum`, `cumsum` and `amax` "
@@ -98,6 +100,16 @@ _AS_NUMBERS = (
 _READ_AT_ONCE = (
     "The loop only reads numbers, each by a call. `x.tolist()` fetches all of them in one. Where few are needed, let "
     "PyTorch choose them first: `topk`, `argmax`, or a comparison and `nonzero`."
+)
+_CUT_AT_ONCE = (
+    "The loop cuts a piece out of each row, at places that it reads from a tensor, number by number. Make the places "
+    "of all pieces one tensor of indices, and take them at once: `at = start[:, None] + torch.arange(size)`, then "
+    "`x[torch.arange(len(x))[:, None], at]`, or `x.gather(1, at)`. With two directions, each has its own `at`."
+)
+_ONE_TABLE = (
+    "Each round looks up rows in a table of its own. Tables of one width can be one: "
+    "`nn.Embedding(sum(sizes), width)`. Add the start of each table to its column of indices: `table(x + offsets)`. "
+    "What follows then works on all columns at once, and the optimizer has one parameter in place of many."
 )
 _NOT_YOURS = (
     "The loop is inside the library that this line calls. Call it for fewer steps, or on all that was gathered "
@@ -314,19 +326,24 @@ def _is_in_library(facts: Facts, takers: Rows) -> bool:
 
 
 def _runs_each_round(facts: Facts, takers: Rows) -> bool:
-    """Whether the lines that take elements run for every few of them."""
-    marks = located_marks(facts)
-    runs = int(np.isin(facts.trace.events.site[marks], distinct(facts.lines.site[takers])).sum())
-    return runs * _MOST_WRITTEN_OUT * facts.steps.measured_count >= len(takers)
+    """Whether the lines that take elements run for every few of them: for as many as their text names, or a few."""
+    marked = facts.trace.events.site[located_marks(facts)]
+    taking = distinct(facts.lines.site[takers]).tolist()
+    named = [int((marked == code).sum()) * max(_MOST_WRITTEN_OUT, _written_out(facts, code)) for code in taking]
+    return sum(named) * facts.steps.measured_count >= len(takers)
 
 
 def _advice(facts: Facts, loops: list[_ElementLoop]) -> str:
     """What to write instead of a loop of the program's own."""
     if _reads_numbers(facts, loops):
         return _AS_NUMBERS
-    rows = np.concatenate([loop.rows for loop in loops])
+    rows, rounds = np.concatenate([loop.rows for loop in loops]), sum(loop.rounds for loop in loops)
+    if operators_of(facts.trace, _LOOKS_UP)[rows].sum() >= rounds / 2:
+        return _ONE_TABLE
     reads = operators_of(facts.trace, _READS)[rows]
     only_reads = bool(reads.any()) and bool((reads | operators_of(facts.trace, VIEW)[rows]).all())
+    if only_reads and operators_of(facts.trace, _CUTS)[rows].sum() >= rounds / 2:
+        return _CUT_AT_ONCE
     return _READ_AT_ONCE if only_reads else _VECTORISED
 
 

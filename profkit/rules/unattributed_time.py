@@ -11,6 +11,9 @@ nothing else watched, or else by the step whose lines profkit marked. If the lin
 habits, such as a search in a list or a row of a data frame, it says that, too. For a recording made elsewhere it names
 the function or the range in which it passes, if that has Python stacks or ranges of the program's own.
 
+Without a GPU, further lines are findings of their own: those with such a habit that surely take a twentieth of a step,
+by samples. Where all such time together makes up less than a fifth, so is a line that surely takes a tenth.
+
 The rule is silent where at most one step was recorded and most of that time is an import, which `slow-start` tells: of
 a module, or within a call, as the first optimizer imports the compiler. Without a GPU it is silent where samples show
 that plain steps spend less than a fifth of their time there: then the recorded steps were held up by the recording, or
@@ -39,7 +42,8 @@ Where the lines of its function together take half as much again, they are price
 those of the function that trains. Without such a line there is no estimate. Either is the most that can be gained: the
 recording does not tell what of that work is necessary. So without a GPU the severity is never high. It is medium if
 samples show that what is priced takes a fifth of the step or more outside of PyTorch, and the likely range of the gain
-begins at a tenth or above. Otherwise it is low: marks on lines make Python look longer than it is.
+begins at a tenth or above; of a line with a costly habit, half of either. Otherwise it is low: marks on lines make
+Python look longer than it is.
 """
 
 from __future__ import annotations
@@ -109,6 +113,9 @@ _MOST_OF_PLAIN = 1.5
 """Of the device's idle time in plain steps. CUPTI slows launches, and so a step, by up to 40 % (H100)."""
 _UNCERTAINTY = 0.5
 """Part of it may have to stay where it is."""
+_SURE_HABIT, _SURE_LINE = 0.05, HIGH_FROM
+"""Of a step, what a line takes at least, chance allowed for, to be told beside the one with most of the time, or where
+they take little together. What a habit costs is known to be needless in part, so less of it is worth a look."""
 _IMPORTS = re.compile(r"\s*(import|from\s+\S+\s+import)\b")
 """A line's text. Imports come once: `slow-start` tells them with their share of the run."""
 _NAMELESS = "the recording names nothing that the host does between operators (with_stack=True, or ranges of your own)"
@@ -131,7 +138,56 @@ _NOTABLY_MORE = 0.05
 
 @rule(Kind.OPPORTUNITY, Need.OPERATORS, Need.ROUNDS)
 def unattributed_time(facts: Facts) -> Suspicions:
-    """One finding for all of that time, at the line or in the function with most of it."""
+    """One finding for all of that time, at the line or in the function with most of it. Then one for each further line
+    that surely takes much."""
+    told = list(_most_of_it(facts))
+    yield from told
+    yield from _further_lines(facts, {(one.file, one.line) for found in told for one in found.places.all()[:1]})
+
+
+def _further_lines(facts: Facts, named: set[tuple[str, int]]) -> Suspicions:
+    """Lines beside the ``named`` one: with a costly habit, or in a step with little else outside of PyTorch. Their
+    price is by samples alone, so a step need not be spent there for the most part."""
+    if facts.device.present or facts.run.torch is None:
+        return
+    for line in _lines_to_tell(facts):
+        site, callee = line.price.site, line.price.callee
+        low, high = (line.outside * end / line.price.share for end in (line.price.low, line.price.high))
+        advice = advice_on(facts, site.file, site.line, callee)
+        least = _SURE_HABIT if advice is not None else _SURE_LINE if not named else 1.0
+        if low < least or (site.file, site.line) in named:
+            continue
+        edit = without_share(facts, line.outside, low, high)
+        yield Suspicion(
+            message=_say_of_line(line) + (f" {advice.does}" if advice is not None else "") + _bound(facts, edit),
+            fix=advice.fix if advice is not None else _FIX,
+            edit=edit,
+            confidence=0.7,
+            count=1,
+            places=Places.of_sites([site]),
+            severity=_severity(facts, line.outside, edit, is_habit=advice is not None),
+            evidence={
+                "line_share": round(line.outside, 4),
+                "line_share_low": round(low, 4),
+                "line_share_high": round(high, 4),
+                "callee": callee,
+            },
+        )
+
+
+def _say_of_line(line: OutsideLine) -> str:
+    calls = f", in `{line.price.callee}`" if line.price.callee else ""
+    return f"This line takes {format_share(line.outside)} of the host's time{calls}, outside of PyTorch's operators."
+
+
+def _bound(facts: Facts, edit: Edit | None) -> str:
+    if edit is None:
+        return ""
+    return f" Without it, the step would be at most {format_share(replay(facts, edit).fraction)} shorter."
+
+
+def _most_of_it(facts: Facts) -> Suspicions:
+    """That time as a whole, if it makes up much of the step."""
     steps, has_device = facts.steps, facts.device.present
     spent = _unexplained(facts, steps.measured)
     around = None
@@ -201,13 +257,7 @@ def _mostly_imports(facts: Facts, site: CallSite) -> bool:
 def _sampled_lines(facts: Facts, share: float) -> tuple[OutsideLine, ...]:
     """The lines with a notable part of this share of the step, by samples of the program's stacks; if there is none,
     the first of many."""
-    updating = {
-        (site.file, site.line)
-        for code in distinct(facts.lines.site[facts.updates.rows]).tolist()
-        if (site := call_site(facts, code)) is not None
-    }
-    lines = [line for line in lines_outside(facts) if (line.price.site.file, line.price.site.line) not in updating]
-    lines = [line for line in lines if not _is_repeated(facts, line.price.site) and not _is_seldom(facts, line)]
+    lines = _lines_to_tell(facts)
     leads: dict[tuple[str, str], OutsideLine] = {}
     for line in lines[:_MOST_LEADS]:
         leads.setdefault((line.price.site.file, line.price.site.function), line)
@@ -216,6 +266,17 @@ def _sampled_lines(facts: Facts, share: float) -> tuple[OutsideLine, ...]:
         return ()
     others = [line for line in lines[:_MOST_LINES] if line is not lead and line.outside >= _NOTABLE_SHARE * share]
     return (lead, *others[: _MOST_LINES - 1])
+
+
+def _lines_to_tell(facts: Facts) -> list[OutsideLine]:
+    """The lines outside of PyTorch, by samples, without updates and what other rules name."""
+    updating = {
+        (site.file, site.line)
+        for code in distinct(facts.lines.site[facts.updates.rows]).tolist()
+        if (site := call_site(facts, code)) is not None
+    }
+    lines = [line for line in lines_outside(facts) if (line.price.site.file, line.price.site.line) not in updating]
+    return [line for line in lines if not _is_repeated(facts, line.price.site) and not _is_seldom(facts, line)]
 
 
 def _with_its_function(facts: Facts, line: OutsideLine) -> float:
@@ -287,7 +348,9 @@ def _suspect_sampled(facts: Facts, spent: Intervals, lines: tuple[OutsideLine, .
         confidence=0.7,
         count=max(1, round(len(spent.start_ns) / facts.steps.measured_count)),
         places=Places.of_sites(line.price.site for line in lines),
-        severity=None if has_device else _severity(facts, function.share if is_spread else lines[0].outside, edit),
+        severity=None
+        if has_device
+        else _severity(facts, function.share if is_spread else lines[0].outside, edit, is_habit=bool(does)),
         evidence={
             "unattributed_ns_per_step": per_step_ns,
             "unattributed_share": round(share, 4),
@@ -306,9 +369,11 @@ def _habit(facts: Facts, line: Location | None, callee: str = "") -> tuple[str, 
     return (f" {advice.does}", advice.fix) if advice is not None else ("", _FIX)
 
 
-def _severity(facts: Facts, outside: float, edit: Edit | None) -> Severity:
-    """Without a GPU. It is never high: what of the line's work is necessary is not known."""
-    is_much = outside >= _MUCH and edit is not None and predict_saving(facts, edit).low >= HIGH_FROM
+def _severity(facts: Facts, outside: float, edit: Edit | None, *, is_habit: bool) -> Severity:
+    """Without a GPU. It is never high: what of the line's work is necessary is not known. A part of a habit's is
+    not."""
+    least, surely = (HIGH_FROM, _SURE_HABIT) if is_habit else (_MUCH, HIGH_FROM)
+    is_much = outside >= least and edit is not None and predict_saving(facts, edit).low >= surely
     return Severity.MEDIUM if is_much else Severity.LOW
 
 

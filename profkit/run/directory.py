@@ -372,7 +372,10 @@ class RepeatedCall(Struct, frozen=True):
     are equal, or it is the same object.
     ``differing`` calls of both steps gave another result than their arguments did before, or somebody wrote into it.
     ``spent_ns`` is the CPU time of the calls looked at, while recording slows them. If not ``is_whole``, the watch
-    ended within the step."""
+    ended within the step.
+
+    With ``is_variable`` the line makes a variable, named by ``callee``, of the function ``defined``. Whenever a call of
+    this function ended, the variable held the same: calls are those of the function."""
 
     site: CallSite
     callee: str
@@ -386,6 +389,7 @@ class RepeatedCall(Struct, frozen=True):
     is_same_object: bool = False
     spent_ns: int = 0
     is_whole: bool = True
+    is_variable: bool = False
 
 
 class PaddedBatch(Struct, frozen=True):

@@ -198,6 +198,27 @@ def _deep_copy(node: ast.AST, held: Mapping[str, str]) -> ast.expr | None:  # no
     return node if isinstance(node, ast.Call) and name_called(node) == "deepcopy" else None
 
 
+def _whole_copy(node: ast.AST, held: Mapping[str, str]) -> ast.expr | None:
+    """``self.rewards[:n].copy()``, ``np.copy(states)``; not of what is made in the line, as rows picked by number."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "copy":
+        return None
+    of_module = _dotted(node.func.value) in _OF_ARRAYS
+    whole = node.args[0] if of_module and node.args else node.func.value
+    while isinstance(whole, ast.Subscript) and _is_slice(whole.slice):
+        whole = whole.value
+    is_held = isinstance(whole, (ast.Name, ast.Attribute)) or _is_of_table(whole)
+    return node if is_held and (of_module or not node.args) and held.get(_dotted(whole)) is None else None
+
+
+def _is_slice(place: ast.expr) -> bool:
+    return isinstance(place, ast.Slice) or (isinstance(place, ast.Tuple) and any(map(_is_slice, place.elts)))
+
+
+def _is_of_table(node: ast.expr) -> bool:
+    """``self.buffers["states"]``, ``self.buffers[key]``: an entry of a table that an object holds."""
+    return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and not _is_slice(node.slice)
+
+
 def _row_of_frame(node: ast.AST, held: Mapping[str, str]) -> ast.expr | None:  # noqa: ARG001
     """``frame.iloc[i]``, ``frame.iterrows()``, ``frame.apply(f, axis=1)``; not a slice of rows."""
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr in _ROWS:
@@ -256,6 +277,7 @@ _KINDS: Mapping[type[ast.AST], tuple[tuple[str, Callable[[ast.AST, Mapping[str, 
         (kinds.LIST_SHIFT, _list_shift),
         (kinds.FILE_READ, _reading),
         (kinds.DEEP_COPY, _deep_copy),
+        (kinds.WHOLE_COPY, _whole_copy),
         (kinds.ROW_OF_FRAME, _row_of_frame),
         (kinds.DRAW_FROM_ALL, _draw_from_all),
         (kinds.WEIGHTED_DRAW, _weighted_draw),

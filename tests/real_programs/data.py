@@ -701,3 +701,39 @@ def series(file: str, rows: int, columns: int) -> Write:
         np.savetxt(folder / file, waves, "%.4f", ",")
 
     return write
+
+
+def answers(name: str, train: int, other: int, longest: int = 400) -> Write:
+    """What students answered, four lines for each: who, the problems, their skills and whether it was right. Most
+    answer few questions, some many."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(0)
+        for part, count in (("train", train), ("valid", other), ("test", other)):
+            lines = []
+            for student in range(count):
+                length = int(np.clip(random.lognormal(3.8, 0.9), 3, longest))
+                rows = (random.integers(1, most, length) for most in (16892, 111))
+                right = random.integers(0, 2, length)
+                lines += [f"{student},{student}", *(",".join(map(str, row)) for row in (*rows, right))]
+            (folder / f"{name}_{part}1.csv").write_text("\n".join(lines) + "\n")
+
+    return write
+
+
+def advertisements(rows: int, numbers: int = 13, categories: int = 26) -> Write:
+    """Numbers, categories and whether somebody clicked, as a click model's tables; the number of each column's
+    categories lies beside them."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(0)
+        sizes = random.integers(3, 3000, categories)
+        parts = [random.integers(0, 30, (rows, numbers)), random.integers(0, sizes, (rows, categories))]
+        table = np.concatenate([*parts, random.integers(0, 2, (rows, 1))], axis=1)
+        head = ",".join(f"c{column}" for column in range(table.shape[1]))
+        np.savetxt(folder / "train.txt", table, "%d", ",", header=head, comments="")
+        (folder / "feature_sizes.txt").write_text(",".join(map(str, [1] * numbers + sizes.tolist())))
+
+    return write

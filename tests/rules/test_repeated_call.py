@@ -76,6 +76,50 @@ def test_two_calls_in_one_line_share_its_samples():
     assert found.evidence["share"] == 0.2
 
 
+OF_VARIABLE = replace(CALL, site=INSIDE, callee="bank", calls=64, looked_at=32, again=31, across=0, is_variable=True)
+
+
+def test_a_variable_that_each_call_makes_anew_is_priced_by_the_samples_of_its_lines():
+    (found,) = find(OF_VARIABLE, shares={(0,): 20, (0, 1): 32})
+    assert found.message == (
+        "`features` makes `bank` anew in each of its 64 calls a step, and it held the same each time. That takes 32 % "
+        "of the host's time."
+    )
+    assert found.fix.startswith("Make it once, before the loop over these calls")
+    assert found.evidence == {"calls_per_step": 64, "callee": "bank", "share": 0.315}  # one of 64 has to stay
+    assert found.location is not None
+    assert found.location.line == 21
+
+
+def test_the_lines_of_a_variable_are_one_finding_at_the_costliest():
+    more = replace(OF_VARIABLE, site=OTHER)
+    (found,) = find(more, OF_VARIABLE, shares={(0, 1): 32, (0, 2): 16})
+    assert [place.line for place in found.places.all()] == [21, 9]
+    assert found.evidence["share"] == 0.4725
+
+
+@pytest.mark.parametrize(
+    "call", [replace(OF_VARIABLE, looked_at=19, again=18), replace(OF_VARIABLE, again=29, looked_at=32)]
+)
+def test_a_variable_of_few_calls_or_of_some_others_is_not_named(call):
+    assert find(call, shares={(0, 1): 32}) == []
+
+
+def test_a_variable_without_samples_has_no_price():
+    assert find(OF_VARIABLE) == []
+
+
+def test_what_a_variable_s_line_calls_is_part_of_it():
+    inner = replace(CALL, site=INSIDE, callee="filters", defined=CallSite("train.py", 30, "filters"))
+    (found,) = find(inner, OF_VARIABLE, shares={(0, 1): 32})
+    assert found.evidence["callee"] == "bank"
+
+
+def test_a_variable_of_a_repeated_function_is_part_of_that():
+    (found,) = find(OF_VARIABLE, CALL, shares={(0, 1): 32})
+    assert found.evidence["callee"] == "features"
+
+
 @pytest.mark.parametrize(("operator_us", "count"), [(190, 1), (210, 0)])
 def test_a_function_that_computes_with_operators_is_left_to_the_other_rule(operator_us, count):
     located = [step(0, 0, 2000), mark(0, 0, 500), mark(1, 50, 400), op("aten::mm", 60, operator_us)]

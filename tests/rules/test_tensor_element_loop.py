@@ -104,7 +104,16 @@ def test_a_loop_that_reads_whole_numbers_out_of_a_tensor_is_told_to_read_them_at
     assert advice in found.fix
 
 
-@pytest.mark.parametrize(("more", "advice"), [((), "x.tolist()"), (("aten::mul",), "Vectorise")])
+@pytest.mark.parametrize(
+    ("more", "advice"),
+    [
+        ((), "x.tolist()"),
+        (("aten::mul",), "Vectorise"),
+        (("aten::slice",), "torch.arange(size)"),
+        (("aten::slice", "aten::mul"), "Vectorise"),
+        (("aten::embedding",), "nn.Embedding(sum(sizes), width)"),
+    ],
+)
 def test_a_loop_that_only_reads_numbers_is_told_to_fetch_them_in_one_call(more, advice):
     """`scores.append(x[i, j].item())`: no arithmetic is left to be done at once."""
 
@@ -523,6 +532,19 @@ def test_a_loop_inside_a_library_is_not_the_programs_fault(line, kind):
     (found,) = find(located((CallSite("a.py", 5, "f", line),), lambda k: k, marks_of=1))
     assert found.kind is kind
     assert ("inside the library" in found.fix) == (kind is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("parts.append(cut(x[i, :, a[i, 0] : a[i, 1], 0]))", None),
+        ("parts.append(cut(x[i]))", Kind.OPPORTUNITY),
+    ],
+)
+def test_a_line_whose_text_names_many_elements_runs_in_each_round(text, kind):
+    """Eight elements a round: the first line names as many, the second one."""
+    (found,) = find(located((CallSite("a.py", 5, "f", text),), lambda k: k, marks_of=8))
+    assert found.kind is kind
 
 
 @pytest.mark.parametrize(("marks_of", "kind"), [(64, None), (10, None), (9, Kind.OPPORTUNITY)])

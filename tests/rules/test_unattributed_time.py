@@ -11,8 +11,9 @@ from profkit.diagnosis.pipeline import diagnose
 from profkit.findings.values import Location, Severity
 from profkit.rules.base import CannotLook, Suspicion
 from profkit.rules.unattributed_time import unattributed_time
-from profkit.run.directory import CallSite, Run, SampledStack, SampledThread, StackSamples
+from profkit.run.directory import CallSite, Remark, Run, SampledStack, SampledThread, StackSamples
 from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
+from profkit.source import remark_kinds as kinds
 from tests.traces import annotation, facts_of, kernel, mark, op, pause, python, runtime, stacks_of, step
 
 Json = dict[str, Any]
@@ -158,9 +159,45 @@ def test_time_in_which_a_list_becomes_a_tensor_is_not_outside_of_pytorch():
     assert [place.line for place in found.places.all()] == [6, 5]
 
 
-@pytest.mark.parametrize(("share", "reported"), [(20, 1), (19, 0)])
+@pytest.mark.parametrize(("share", "reported"), [(10, 1), (9, 0)])
 def test_what_plain_steps_do_not_show_was_the_recordings(share, reported):
-    assert len(find_sampled({(1,): share})) == reported
+    """A fifth in two lines, neither of which surely takes a tenth."""
+    assert len(find_sampled({(1,): share, (2,): 10})) == reported
+
+
+@pytest.mark.parametrize(("share", "reported"), [(13, 1), (11, 0)])
+def test_a_line_that_surely_takes_a_tenth_is_told_where_little_else_is_outside(share, reported):
+    found = find_sampled({(1,): share})
+    assert len(found) == reported
+    for one in found:
+        assert one.message.startswith("This line takes 13 % of the host's time, in `copy.deepcopy`, outside")
+        assert one.severity is Severity.LOW
+        assert one.location is not None
+        assert one.location.line == 5
+
+
+@pytest.mark.parametrize(
+    ("habit", "share", "severities"),
+    [
+        pytest.param(kinds.DEEP_COPY, 10, [Severity.MEDIUM, Severity.MEDIUM], id="a habit"),
+        pytest.param(kinds.DEEP_COPY, 8, [Severity.MEDIUM, Severity.LOW], id="less than a tenth"),
+        pytest.param(kinds.DEEP_COPY, 5, [Severity.MEDIUM], id="not surely a twentieth"),
+        pytest.param(kinds.FILE_READ, 10, [Severity.MEDIUM], id="the line calls something else"),
+    ],
+)
+def test_a_further_line_with_a_habit_is_a_finding_of_its_own(habit, share, severities):
+    run = Run(torch="2.13", remarks=(Remark(habit, SITES[1]),))
+    stacks = stacks_of(SITES, {(2,): 40, (1,): share})
+    found = list(unattributed_time.check(facts_of(steps(), run=run, callsites=SITES, stacks=stacks)))
+    assert [one.severity for one in found] == severities
+    assert all("copies an object" in one.message for one in found[1:])
+
+
+def test_beside_a_device_further_lines_may_cost_nothing():
+    events = steps(runtime("cudaLaunchKernel", 0, 10, correlation=1), kernel("gemm", 100, 1900, correlation=1))
+    run = Run(torch="2.13", remarks=(Remark(kinds.DEEP_COPY, SITES[1]),))
+    facts = facts_of(events, run=run, callsites=SITES, stacks=stacks_of(SITES, {(1,): 30}))
+    assert list(unattributed_time.check(facts)) == []
 
 
 @pytest.mark.parametrize(("others", "limit"), [(6, "all lines of `main`"), (4, "this line")])

@@ -50,6 +50,13 @@ CASES = {
         ("x = torch.load(path)", ""),
     ],
     "deep-copy": [("best = copy.deepcopy(model)", ""), ("best = deepcopy(state)", "")],
+    "whole-copy": [
+        ("rows = self.rewards[:n].copy()", ""),
+        ("kept[key] = self.buffers[key][: self.size].copy()", ""),
+        ("kept = states[:, 1:, :].copy()", ""),
+        ("kept = np.copy(states)", ""),
+        ("kept = states.copy()", ""),
+    ],
     "row-of-frame": [
         ("x = frame.iloc[i]", ""),
         ("x = frame.loc[i, 'x']", ""),
@@ -114,6 +121,10 @@ def test_what_runs_once_is_no_matter(tmp_path, line, before):
         ("with open(path, mode='ab') as file: pass", ""),
         ("model.load(path)", ""),
         ("best = copy.copy(state)", ""),
+        ("rows = states[chosen].copy()", ""),  # as many rows as are picked
+        ("row = states[i, times].copy()", ""),
+        ("mean = states.mean(0).copy()", ""),
+        ("kept = config.copy()", "config = {}"),
     ],
 )
 def test_what_is_alike_and_cheap(tmp_path, line, before):

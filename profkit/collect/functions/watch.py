@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from profkit.collect.functions.attributes import attributes_read, known_attributes, own_attributes
 from profkit.collect.functions.describing import Describer
+from profkit.collect.functions.variables import Variables
 from profkit.collect.program.clocks import time
 from profkit.collect.program.compiled import compiler_is_used
 from profkit.collect.program.frames import SUSPENDS, forget_locals, line_of, walk_up
@@ -121,6 +122,7 @@ class FunctionWatch:
 
     def _forget(self) -> None:
         self._describer, self._held_bytes, self._kept = Describer(), 0, 0
+        self._variables = Variables(self._describer)
         self._places: dict[tuple[int, int, int], tuple[_Place | None, CodeType, CodeType]] = {}
         self._open: dict[int, _Open] = {}
 
@@ -206,8 +208,11 @@ class FunctionWatch:
                 caller = frame.f_back
                 if caller is not None and self._is_user[caller.f_code.co_filename]:
                     self._enter(frame, caller)
-            elif event == "return" and id(frame) in self._open:
-                self._leave(self._open.pop(id(frame)), value)
+            elif event == "return":
+                if self._is_user[frame.f_code.co_filename] and self._variables.is_due(frame.f_code):
+                    self._look_at_variables(frame)
+                if id(frame) in self._open:
+                    self._leave(self._open.pop(id(frame)), value)
             if self._spent_ns > _MOST_NS:
                 self.is_on = False
                 self._uninstall()
@@ -310,6 +315,12 @@ class FunctionWatch:
                 self._compare(call, value)
         self._looks_ns += time.thread_time_ns() - begun
 
+    def _look_at_variables(self, frame: FrameType) -> None:
+        begun = time.thread_time_ns()
+        with self._past_functions(), self._past_dispatch():
+            self._variables.note_return(frame)
+        self._looks_ns += time.thread_time_ns() - begun
+
     def _compare(self, call: _Open, value: Any) -> None:
         place = call.place
         if call.names is not None and self._look_up(call, value):
@@ -384,6 +395,8 @@ class FunctionWatch:
             for place in places
             if _repeats(place, step)
         ]
+        found += self._variables.found(is_whole=self.is_on)
+        self._variables = Variables(self._describer)
         found.sort(key=lambda call: -call.spent_ns)
         if found or not self.found:
             self.found = tuple(found[:_MOST_FOUND])

@@ -6,6 +6,9 @@ told apart by four signs. The lengths differ from row to row; the constant hardl
 other end of the rows is not the same constant, as it is in centred images; and the lengths do not grow by one from row
 to row, as in a triangular mask. A tensor of only two values is a mask of something else: it counts if a tensor with the
 same rows and positions comes with it. Targets of ordinal regression look the same and come alone.
+
+A row of nothing but the constant proves nothing either: a table of features has columns that are the same for all
+samples, and read along its columns they are such rows. They count if other rows show padding.
 """
 
 from __future__ import annotations
@@ -91,10 +94,10 @@ def measure_rows(bits: NDArray[Any], is_integer: bool, layout: Layout) -> RowLen
 
 def are_padded(seen: Sequence[RowLengths]) -> bool:
     """Whether these rows, of one or several batches, end in padding."""
-    used = np.concatenate([one.used for one in seen])
-    total, length = sum(one.length * len(one.used) for one in seen), max(one.length for one in seen)
+    used = np.concatenate([one.used[one.used > 0] for one in seen])
+    total, length = sum(one.length * int((one.used > 0).sum()) for one in seen), max(one.length for one in seen)
     padded, kind = total - int(used.sum()), seen[-1].kind
-    if padded < _LEAST_PADDED * total or any(_is_triangular(one) for one in seen):
+    if not used.size or padded < _LEAST_PADDED * total or any(_is_triangular(one) for one in seen):
         return False
     if sum(one.inside for one in seen) > _MOST_INSIDE[kind] * max(int(used.sum()), 1):
         return False

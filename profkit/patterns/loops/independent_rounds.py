@@ -14,7 +14,7 @@ from profkit.patterns.loops.loop_source import OF_TENSORS
 from profkit.run.directory import CallSite
 from profkit.source.harmless import COLLECTING, METHODS
 from profkit.source.statements import gathering, names_in, reads, renewed_names
-from profkit.source.syntax import closing_brackets, flat_targets, parse_line, parse_statements
+from profkit.source.syntax import closing_brackets, flat_targets, name_called, parse_line, parse_statements
 
 _LIBRARIES = frozenset(("F", "functional", "math", "nn", "np", "numpy", "torch"))
 """Common names of modules whose functions change nothing, unless the function's name ends in `_`."""
@@ -29,6 +29,13 @@ it; `torch._foreach_…` is the cure there."""
 _GRADIENTS = frozenset(("data", "grad"))
 _ADDED_TO = "(gradients)"
 """Stands for what a backward pass adds to."""
+_MAKING = frozenset(
+    (
+        *("empty", "full", "ones", "zeros", "empty_like", "full_like", "ones_like", "zeros_like"),
+        *("new_empty", "new_full", "new_ones", "new_zeros", "clone", "dict", "list", "set"),
+    )
+)
+"""Functions whose result nothing else holds."""
 _ACCUMULATING = frozenset(("add", "max", "maximum", "min", "minimum", "mul", "sub"))
 
 _LOOPS = 256
@@ -81,7 +88,7 @@ def _are_independent(
 ) -> bool:
     """Once for each loop: every one of its lines may be asked about."""
     statements, may_write = _statements(body), allowed.may_write
-    if not all(_keeps_to_itself(statement) for statement in _statements(called)):
+    if not all(map(_function_keeps_to_itself, _by_function(called))):
         return False
     if any(statement is None for statement in statements):
         return False
@@ -251,6 +258,57 @@ def _touches_a_model(statement: ast.stmt | None, parts: frozenset[str] = _OF_MOD
     return any(_root_of(node) not in _LIBRARIES for node in found)
 
 
+def _by_function(called: Iterable[CallSite]) -> Iterable[list[CallSite]]:
+    functions: dict[tuple[str, str], list[CallSite]] = {}
+    for site in called:
+        functions.setdefault((site.file, site.function), []).append(site)
+    return functions.values()
+
+
+def _function_keeps_to_itself(lines: Iterable[CallSite]) -> bool:
+    """Whether a function's lines have no effect beyond its result. They may fill what the function made itself: a list,
+    or a tensor of its own."""
+    made = set[str]()
+    for statement in _statements(lines):
+        if not (_keeps_to_itself(statement) or _fills(statement, made)):
+            return False
+        if isinstance(statement, ast.For):
+            made -= names_in(statement.target)
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            made -= renewed_names(statement)
+            made |= renewed_names(statement) if _makes_anew(statement.value) else set()
+    return True
+
+
+def _makes_anew(value: ast.expr | None) -> bool:
+    """Whether an expression makes a container or a tensor that nothing else holds."""
+    if isinstance(value, ast.Call):
+        return name_called(value) in _MAKING
+    return isinstance(value, (ast.List, ast.ListComp, ast.Dict, ast.DictComp, ast.Set, ast.SetComp))
+
+
+def _fills(statement: ast.stmt | None, made: Container[str]) -> bool:
+    """Whether a statement writes only into what is ``made`` by its own function: `out[:, i] = y`, `parts.append(y)`."""
+    if isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call):
+        function, values = call.func, [*call.args, *(keyword.value for keyword in call.keywords)]
+        if not isinstance(function, ast.Attribute) or not _is_made(function.value, made):
+            return False
+        fills = function.attr in COLLECTING or function.attr.endswith("_")
+        return fills and all(_is_pure(value, _Round()) for value in values)
+    if not isinstance(statement, (ast.Assign, ast.AugAssign)):
+        return False
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    into = [target.value if isinstance(target, ast.Subscript) else target for target in targets]
+    slices = [target.slice for target in targets if isinstance(target, ast.Subscript)]
+    return all(_is_made(one, made) for one in into) and all(
+        _is_pure(one, _Round()) for one in [statement.value, *slices]
+    )
+
+
+def _is_made(node: ast.expr, made: Container[str]) -> bool:
+    return isinstance(node, ast.Name) and node.id in made
+
+
 def _keeps_to_itself(statement: ast.stmt | None) -> bool:
     """Whether a statement of a function has no effect beyond the function's result."""
     if isinstance(statement, ast.Expr):
@@ -366,11 +424,14 @@ def _is_pure(expression: ast.expr, mine: _Round) -> bool:
 
 
 def _is_harmless(call: ast.Call, mine: _Round) -> bool:
-    """Harmless are functions and losses called by their own name or as an attribute of `self`, methods that change
-    nothing, and any method of what the round itself made. A name that ends in `_` writes to a tensor."""
+    """Harmless are functions and losses called by their own name or as an attribute of `self`, or by their place in a
+    list of such a name; methods that change nothing, and any method of what the round itself made. A name that ends in
+    `_` writes to a tensor."""
     function = call.func
     if any(keyword.arg in {"out", "inplace"} for keyword in call.keywords):
         return False
+    if isinstance(function, ast.Subscript):  # `self.layers[i](x)`
+        function = function.value
     if isinstance(function, ast.Name):
         return function.id not in _WITH_EFFECT
     if not isinstance(function, ast.Attribute):

@@ -44,6 +44,12 @@ _ADVICE: Mapping[str, Advice] = {
         "no copy.",
         ("copy",),
     ),
+    kinds.WHOLE_COPY: Advice(
+        "The line copies an array, all that it names, each time it runs.",
+        "Copy only what is written to afterwards: a slice that is only read is a view and needs no copy. Where rows "
+        "are picked by number, pick them first: `x[rows]` is a copy of these rows alone.",
+        ("copy",),
+    ),
     kinds.ARRAY_GROWN: Advice(
         "The line joins an array or a frame to itself and so copies all of it, more in every round.",
         "Collect the pieces in a list, and join them once behind the loop. If the length is known, make the whole "

@@ -131,10 +131,20 @@ def flags() -> NDArray[Any]:
     return table
 
 
+def table() -> NDArray[Any]:
+    """Samples of categories, four columns of which are the same for all; some samples end in category 0."""
+    categories = RANDOM.integers(1, 30, (64, 12))
+    categories[:, :4] = 0
+    for column, last in enumerate((1, 2, 3, 0, 1, 2, 0, 3), start=4):
+        categories[64 - last :, column] = 0
+    return categories
+
+
 @pytest.mark.parametrize(
     "array",
     [
         pytest.param(RANDOM.integers(0, 900, (8, 64)), id="full rows"),
+        pytest.param(table(), id="columns of one category"),
         pytest.param(np.ones((8, 64), dtype=np.int64), id="a mask of ones"),
         pytest.param(np.full((8, 12), 7), id="prompts of one token"),
         pytest.param(ids((20,) * 8), id="rows of one length"),
@@ -153,6 +163,11 @@ def flags() -> NDArray[Any]:
 )
 def test_what_only_looks_like_padding_is_silent(array):
     assert find({"x": array}) == []
+
+
+def test_an_empty_row_among_padded_ones_counts():
+    (found,) = find({"x": ids((*LENGTHS, 0))})
+    assert found.batches[0].mean == pytest.approx(sum(LENGTHS) / 7)
 
 
 def test_labels_that_hide_both_ends_say_nothing():

@@ -78,6 +78,32 @@ def test_a_function_without_side_effects_may_be_called():
     assert not independent(HEAD, "out.append(distance(x, y))", called=("history.append(x)", *pure))
 
 
+@pytest.mark.parametrize(
+    ("called", "is_independent"),
+    [
+        pytest.param(
+            ("out = torch.zeros(n)", "out[i] = self.layers[i](x)", "return out"), True, id="a tensor of its own"
+        ),
+        pytest.param(("parts = []", "parts.append(self.cell(x))", "return torch.cat(parts)"), True, id="its own list"),
+        pytest.param(("h = x.clone()", "h += y", "h.mul_(2)", "return h"), True, id="its own copy"),
+        pytest.param(("out = self.table", "out[i] = x", "return out"), False, id="a table that stays"),
+        pytest.param(("out[i] = x", "out = torch.zeros(n)", "return out"), False, id="before it is made"),
+        pytest.param(("out = x.view(-1)", "out[i] = y", "return out"), False, id="a view of its input"),
+        pytest.param(("h = torch.zeros(n)", "h = self.state", "h += x", "return h"), False, id="another by then"),
+        pytest.param(("parts = []", "parts.append(self.states.pop())", "return parts"), False, id="changed elsewhere"),
+        pytest.param(("x += y", "return x"), False, id="its input"),
+    ],
+)
+def test_a_function_may_fill_what_it_made(called, is_independent):
+    assert independent(HEAD, "out.append(model(x, y))", called=called) is is_independent
+
+
+def test_what_one_function_made_another_may_not_fill():
+    lines = [CallSite("b.py", 5, "g", "out = torch.zeros(n)"), CallSite("b.py", 9, "h", "out[0] = x")]
+    body = [CallSite("a.py", 1, "f", HEAD), CallSite("a.py", 2, "f", "kept.append(model(x))")]
+    assert not rounds_are_independent(body, lines)
+
+
 def test_a_line_after_closing_brackets_begins_a_new_statement():
     """Line 4 holds only closing brackets and does not run."""
     sites = [

@@ -44,6 +44,8 @@ def test_the_advice_is_for_the_lines_of_the_expression(line, is_known):
         (kinds.LIST_SEARCH, "json.loads", False),
         (kinds.DEEP_COPY, "copy.deepcopy", True),
         (kinds.DEEP_COPY, "Image.resize", False),
+        (kinds.WHOLE_COPY, "….copy", True),
+        (kinds.WHOLE_COPY, "np.mean", False),
         (kinds.ROW_OF_FRAME, "_LocationIndexer.__getitem__", True),
         (kinds.FILE_READ, "ImageFile.load", True),
         (kinds.FILE_READ, "numpy.mean", False),
