@@ -105,7 +105,9 @@ class Recordings:
             if stopped is None:
                 return 0
             events = self._look_through(stopped)
-            if self.prologue is None or events >= _ABOUT_AS_MUCH * self._kept_events:
+            is_kept = self.prologue is None or events >= _ABOUT_AS_MUCH * self._kept_events
+            self._allowance.count_as_opening(events, is_kept)
+            if is_kept:
                 written = write_plain(stopped, self._directory)
                 self.drop_prologue()
                 self.prologue, self._kept_events = written, events
