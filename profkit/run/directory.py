@@ -107,7 +107,8 @@ class LiveHolder(Struct, frozen=True):
     ``graph_tensors`` counts the tensors with an autograd graph, ``graph_nodes`` the backward nodes reachable from them;
     ``bytes`` is the storage of all tensors reached. ``used_bytes`` is the part of that storage that the program's names
     use: a view uses less than the storage it keeps alive. ``is_bounded`` says that the container has a maximum, or that
-    the program visibly empties it or joins it into one tensor. ``shared`` covers only the few names that hold most.
+    the program visibly empties it or joins it into one tensor. If it ``begins_anew``, the program visibly clears it or
+    binds something fresh to it, again and again. ``shared`` covers only the few names that hold most.
     """
 
     path: str
@@ -119,6 +120,7 @@ class LiveHolder(Struct, frozen=True):
     used_bytes: int | None = None
     is_bounded: bool = False
     shared: tuple[SharedHold, ...] = ()
+    begins_anew: bool = False
 
 
 class LiveSample(Struct, frozen=True):
