@@ -153,13 +153,14 @@ def _find_loops(facts: Facts) -> Iterator[_ModuleLoop]:
     of embedding tables."""
     operators = located_operators(facts)
     products, lookups = (operators_of(facts.trace, family) for family in (MATRIX, LOOKUPS))
+    exact = facts.trace.events.dims_code[operators].astype(np.int64)
     but_rows = _shapes_but_rows(facts, operators, lookups[operators])
     for site, numbers, calls in lines_outwards(facts, operators):
         mine = operators[numbers]
         multiplies = products[mine].any()
         if not multiplies and not lookups[mine].any():
             continue
-        shapes = facts.trace.events.dims_code[mine] if multiplies else but_rows[numbers]
+        shapes = (exact if multiplies else but_rows)[numbers]
         for run in _equal_runs(facts, mine, shapes, calls):
             if (products if multiplies else lookups)[run].any():
                 yield _ModuleLoop(site, distinct(calls[among(mine, run)]), run)

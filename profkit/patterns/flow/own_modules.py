@@ -22,7 +22,7 @@ def may_have_own_modules(facts: Facts, calls: EqualCalls) -> bool:
     rounds, takes = number.reshape(calls.operators.shape), located.flow.takes
     if not located.is_known(int(number.min()), int(number.max())):
         return True
-    round_of = {call: turn for turn, mine in enumerate(rounds.tolist()) for call in mine}
+    round_of = {call: turn for turn, mine in enumerate(list(rounds)) for call in mine.tolist()}
     binds = frozenset(distinct(rounds[:, binding(facts, calls)].ravel()).tolist())
     if longest_chain(located.flow, round_of, binds, may_follow_numbers=True) > 1:
         return False

@@ -66,8 +66,19 @@ def growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
         )
         if last is not None and len(nodes) >= 3 and nodes.min() > 0 and (is_steady(nodes) or is_steady(tensors)):
             more = [ceil(median(column)) for column in (nodes, tensors, size)]
-            held_now = last.graph_tensors, last.graph_nodes
-            found.append(GrowingGraph(path, last.site, *held_now, *more, begins_anew=last.begins_anew))
+            more_nodes, more_tensors, more_bytes = more
+            found.append(
+                GrowingGraph(
+                    path=path,
+                    site=last.site,
+                    tensors=last.graph_tensors,
+                    nodes=last.graph_nodes,
+                    more_nodes=more_nodes,
+                    more_tensors=more_tensors,
+                    more_bytes=more_bytes,
+                    begins_anew=last.begins_anew,
+                )
+            )
     return tuple(found)
 
 
