@@ -1,13 +1,14 @@
 """A tensor is repeated in memory so that it fits another one, where arithmetic would broadcast it for nothing.
 
 What it detects
-`x.repeat(...)`, `torch.tile`, `repeat_interleave`, or `expand(...)` or `torch.broadcast_tensors(...)` followed by
-`contiguous()` or `clone()`, that repeat along new dimensions or dimensions of size one, if the first operator to take
-the result is an elementwise operator of two tensors, a function of pairs of vectors (`pairwise_distance`,
-`cosine_similarity`), or a product with weights that are the same for all copies (`linear`). Nothing is reported if the
-first one is another product, a concatenation or an embedding, which need the whole tensor, if rows are tiled (`[a, b,
-a, b]`), or if something writes to the copies before: the data flow of the located step tells, or else any operator in
-between that writes in place.
+`x.repeat(...)`, `torch.tile`, `repeat_interleave`, `expand(...)` or `torch.broadcast_tensors(...)` followed by
+`contiguous()` or `clone()`, or `torch.stack` or `torch.cat` of a list with one tensor many times, that repeat along new
+dimensions or dimensions of size one. The first operator to take the result has to be one of these: an elementwise
+operator of two tensors; a function of pairs of vectors (`pairwise_distance`, `cosine_similarity`); a product with
+weights that are the same for all copies (`linear`); a batch of products (`bmm`, `matmul`) in which the copies are whole
+matrices. Nothing is reported if the first one is another product, a concatenation or an embedding, which need the whole
+tensor, if rows are tiled (`[a, b, a, b]`), or if something writes to the copies before: the data flow of the located
+step tells, or else any operator in between that writes in place.
 
 Why is this bad?
 The repeated tensor is allocated, written and read back, all to hold the same numbers many times. An elementwise
@@ -25,7 +26,7 @@ The operator that repeats vanishes. The operator that takes its result keeps as 
 keeps if it reads the small tensor instead of the large one. On a CPU it takes at least as long as walking over the rows
 that are left in order, if these are shorter than 16 elements: the repetition did that before, so points of three
 coordinates gain next to nothing. A product with weights, and its backward nodes, keep the share that one copy has in
-all.
+all. A batch of products keeps its time.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of, writes_in_place
 from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
@@ -48,6 +49,7 @@ from profkit.patterns import (
     times_per_step,
 )
 from profkit.patterns.flow.data_flow import is_written_on_the_way, located_flow
+from profkit.patterns.flow.joined_copies import CopiesOfOne, copies_of_one
 from profkit.patterns.loops.traffic import measure_traffic
 from profkit.patterns.program import located_operators
 from profkit.patterns.shapes import parse_numbers, result_of_repeat
@@ -71,6 +73,7 @@ _REPEATING = frozenset(("repeat", "repeat_interleave", "tile"))
 _JOINTLY = "broadcast_tensors"
 _WEIGHING = frozenset(("addmm", "linear", "matmul", "mm"))
 """Products whose right operand is the weights, if it is a matrix."""
+_MULTIPLYING = frozenset(("bmm", "matmul"))
 _EXPANDING = frozenset(("broadcast_to", "expand", "expand_as", _JOINTLY))
 _COPYING = frozenset(("clone", "contiguous"))
 _MATCHING = frozenset((*ELEMENTWISE, "cosine_similarity", "pairwise_distance"))
@@ -82,24 +85,27 @@ Shape = tuple[int, ...]
 
 class _Repeats(Struct, frozen=True):
     """Columns over operators that repeat a tensor: the row, the row that takes the result (`NONE` if not found), the
-    bytes of the tensor before and after, and how many short rows are left in order (0 if they are long)."""
+    bytes of the tensor before and after, how many short rows are left in order (0 if they are long), and whether the
+    copies are factors of a batch of products."""
 
     rows: Rows
     takers: Rows
     small_bytes: Int64s
     large_bytes: Int64s
     short_rows: Int64s
+    are_factors: Bools
 
 
 class _Repetition(Struct, frozen=True):
-    """The shape of the result, the bytes before and after, whether each copy holds whole rows, and how many short rows
-    of one source the result consists of (0 if they are long)."""
+    """The shape of the result, the bytes before and after, whether each copy holds whole rows or whole matrices, and
+    how many short rows of one source the result consists of (0 if they are long)."""
 
-    shape: Shape
-    small_bytes: int
-    large_bytes: int
-    of_rows: bool
-    short_rows: int
+    shape: Shape = ()
+    small_bytes: int = 0
+    large_bytes: int = 0
+    of_rows: bool = False
+    of_matrices: bool = False
+    short_rows: int = 0
 
 
 @rule(Kind.FAULT, Need.COMPUTE, Need.OPERATORS, Need.SHAPES)
@@ -114,19 +120,35 @@ def materialised_broadcast(facts: Facts) -> Suspicions:
     for rows in frequent_lines(facts, found.rows[chosen]):
         mine = chosen & among(found.rows, rows)
         large, small = (sum_per_step(facts, size[mine]) for size in (found.large_bytes, found.small_bytes))
-        weighed = operators_of(facts.trace, _WEIGHING)[found.takers[mine]].all()
-        taker = "a product with the same weights" if weighed else "elementwise arithmetic"
+        taker, advice = _taker(facts, found, mine)
         yield Suspicion(
             message=f"{each_step(times_per_step(facts, rows), 'tensor', 'is', 'are')} repeated in memory for {taker}: "
             f"{format_bytes(small)} become {format_bytes(large)}.",
-            fix="Leave the repetition out: arithmetic broadcasts dimensions of size one. If the dimension is "
-            "missing, add it (`x[:, None]`, `x.unsqueeze(1)`). If something asks for the full shape, `expand` "
-            "copies nothing. A layer gives the same for each copy: apply it before repeating.",
+            fix=advice,
             rows=rows,
             edit=_broadcast(facts, found, mine),
             confidence=0.85,
             evidence={"repeated_bytes_per_step": large, "source_bytes_per_step": small},
         )
+
+
+_FIX = (
+    "Leave the repetition out: arithmetic broadcasts dimensions of size one. If the dimension is missing, add it "
+    "(`x[:, None]`, `x.unsqueeze(1)`). If something asks for the full shape, `expand` copies nothing. "
+    "A layer gives the same for each copy: apply it before repeating."
+)
+_FIX_OF_FACTORS = (
+    "Leave the repetition out: `torch.einsum` (`'nm,bmk->bnk'`) shares a factor that lacks a dimension. `bmm` takes "
+    "`x.expand(batch, -1, -1)`, which copies nothing. `matmul` copies it after all if the batch has several dimensions."
+)
+
+
+def _taker(facts: Facts, found: _Repeats, mine: Bools) -> tuple[str, str]:
+    """What takes these repetitions, in words, and how to do without them."""
+    if found.are_factors[mine].any():
+        return "a batch of products", _FIX_OF_FACTORS
+    weighed = operators_of(facts.trace, _WEIGHING)[found.takers[mine]].all()
+    return "a product with the same weights" if weighed else "elementwise arithmetic", _FIX
 
 
 def _changed_between(facts: Facts) -> Rows:
@@ -169,11 +191,39 @@ def _find_repeats(facts: Facts, called: Rows) -> _Repeats:
     kind = kind.reshape(-1)
     known = [_repetition(facts, *map(int, key)) for key in distinct.T]
     real = np.array([bool(one.shape) for one in known], dtype=bool)[kind]
-    small = np.array([one.small_bytes for one in known], dtype=np.int64)[kind][real]
-    large = np.array([one.large_bytes for one in known], dtype=np.int64)[kind][real]
-    short = np.array([one.short_rows for one in known], dtype=np.int64)[kind][real]
-    takers = _find_takers(facts, called, at[real], known, kind[real])
-    return _Repeats(own[real], takers, small, large, short)
+    takers, are_factors = _find_takers(facts, called, at[real], known, kind[real])
+    parts = [_as_columns(known, kind[real], own[real], takers, are_factors)]
+    for one in copies_of_one(facts, called):
+        repetition = _repeated(one.source, one.result, one.item_bytes)
+        takes, is_batch = _takes_copies(one, repetition)
+        number, factors = np.zeros(len(one.rows), dtype=np.int64), np.full(len(one.rows), is_batch)
+        parts.append(_as_columns([repetition], number, one.rows, np.where(takes, one.takers, NONE), factors))
+    order = np.argsort(np.concatenate([part.rows for part in parts]), kind="stable")
+    return _Repeats(*(np.concatenate(column)[order] for column in zip(*map(structs.astuple, parts), strict=True)))
+
+
+def _as_columns(known: list[_Repetition], kind: Int64s, rows: Rows, takers: Rows, are_factors: Bools) -> _Repeats:
+    sizes = np.array([(one.small_bytes, one.large_bytes, one.short_rows) for one in known], dtype=np.int64)
+    small, large, short = sizes.reshape(-1, 3)[kind].T
+    return _Repeats(rows, takers, small, large, short, are_factors)
+
+
+def _takes_copies(copies: CopiesOfOne, known: _Repetition) -> tuple[bool, bool]:
+    """Whether what first takes joined copies would broadcast, and whether it is a batch of products. Views in between
+    may have changed the dimensions of size one."""
+    name, given = base_name(copies.taker.name), [tuple(shape) for shape in copies.taker.shapes if shape]
+    mine = [place for place, shape in enumerate(given) if _without_ones(shape) == _without_ones(copies.result)]
+    if not known.shape or not mine or len(given) < 2:
+        return False, False
+    if name in _MATCHING:
+        return True, False
+    is_batch = name in _MULTIPLYING and known.of_matrices and all(len(shape) > 2 for shape in given)
+    weighs = name in _WEIGHING and known.of_rows and 0 in mine and len(given[1]) == 2
+    return is_batch or weighs, is_batch
+
+
+def _without_ones(shape: Shape) -> Shape:
+    return tuple(size for size in shape if size != 1)
 
 
 def _find_expansions(facts: Facts, called: Rows, at: Int64s) -> tuple[Rows, Int64s]:
@@ -211,11 +261,22 @@ def _repetition(
         result = _interleaved(shape, parse_types(facts.trace.text_of(concrete)))
     else:
         result = result_of_repeat(shape, "".join(parse_types(facts.trace.text_of(concrete))[1:2]))
+    return _repeated(source, result, size)
+
+
+def _repeated(source: Shape, result: Shape, size: int) -> _Repetition:
+    """With numbers of so many bytes."""
     if math.prod(result) < 2 * math.prod(source) or not source or not _broadcasts(source, result):
-        return _Repetition((), 0, 0, False, 0)
+        return _Repetition()
     row = _row_length(source, result)
-    rows = math.prod(result) // row if row < _SHORT_ROW else 0
-    return _Repetition(result, math.prod(source) * size, math.prod(result) * size, source[-1] == result[-1], rows)
+    return _Repetition(
+        shape=result,
+        small_bytes=math.prod(source) * size,
+        large_bytes=math.prod(result) * size,
+        of_rows=source[-1] == result[-1],
+        of_matrices=len(result) > 2 and source[-2:] == result[-2:],
+        short_rows=math.prod(result) // row if row < _SHORT_ROW else 0,
+    )
 
 
 def _row_length(source: Shape, result: Shape) -> int:
@@ -248,35 +309,38 @@ def _interleaved(shape: Shape, arguments: Sequence[str]) -> Shape:
     return (*shape[:dim], times, *shape[dim + 1 :])
 
 
-def _find_takers(facts: Facts, called: Rows, at: Int64s, known: list[_Repetition], kind: Int64s) -> Rows:
-    """For each repetition the operator that first uses its result, if it is an elementwise operator of two tensors or a
-    product with weights.
+def _find_takers(facts: Facts, called: Rows, at: Int64s, known: list[_Repetition], kind: Int64s) -> tuple[Rows, Bools]:
+    """For each repetition the operator that first uses its result, if it is an elementwise operator of two tensors, a
+    product with weights or a batch of products; and whether it is the latter.
 
     Views, further repetitions, and arithmetic on the result alone are skipped on the way.
     """
     elementwise, weighing = operators_of(facts.trace, _MATCHING), operators_of(facts.trace, _WEIGHING)
     aside = operators_of(facts.trace, VIEW, _REPEATING, _COPYING)
     step = facts.step_of(called)
-    takers = np.full(len(at), NONE, dtype=np.int64)
+    multiplying = operators_of(facts.trace, _MULTIPLYING)
+    takers, are_factors = np.full(len(at), NONE, dtype=np.int64), np.zeros(len(at), dtype=bool)
     searching = np.ones(len(at), dtype=bool)
     for ahead in range(1, _LOOK_AHEAD + 1):
         there = (at + ahead).clip(max=len(called) - 1)
         searching &= (at + ahead < len(called)) & (step[there] == step[at])
         rows = called[there]
-        alone, together, weighed = _takes(facts, rows, known, kind)
+        alone, together, weighed, batched = _takes(facts, rows, known, kind)
         used = searching & (alone | together) & ~aside[rows]
-        takes = used & ((together & elementwise[rows]) | (weighed & weighing[rows]))
-        takers[takes] = rows[takes]
+        in_batch = used & batched & multiplying[rows]
+        takes = used & ((together & elementwise[rows]) | (weighed & weighing[rows])) | in_batch
+        takers[takes], are_factors[in_batch] = rows[takes], True
         searching &= ~used | (elementwise[rows] & ~together)
-    return takers
+    return takers, are_factors
 
 
-def _takes(facts: Facts, rows: Rows, known: list[_Repetition], kind: Int64s) -> tuple[Bools, Bools, Bools]:
-    """Three masks over the operators: whether the repeated tensor is the only one they take, whether they take it with
-    another, and whether it is the left operand of a product with one matrix, and perhaps a vector to add."""
+def _takes(facts: Facts, rows: Rows, known: list[_Repetition], kind: Int64s) -> tuple[Bools, Bools, Bools, Bools]:
+    """Four masks over the operators: whether the repeated tensor is the only one they take, whether they take it with
+    another, whether it is the left operand of a product with one matrix, and perhaps a vector to add, and whether it
+    holds the same matrices for all of a batch."""
     dims = facts.trace.events.dims_code[rows]
     distinct, inverse = np.unique(np.stack([dims, kind]), axis=1, return_inverse=True)
-    verdicts = np.zeros((3, distinct.shape[1]), dtype=bool)
+    verdicts = np.zeros((4, distinct.shape[1]), dtype=bool)
     for i, (code, which) in enumerate(distinct.T):
         one = known[which]
         inputs = [tuple(shape) for shape in parse_dims(facts.trace.text_of(int(code))) if shape]
@@ -285,17 +349,18 @@ def _takes(facts: Facts, rows: Rows, known: list[_Repetition], kind: Int64s) -> 
             inputs == [one.shape],
             len(inputs) > 1 and one.shape in inputs,
             one.of_rows and len(matrices) == 2 and matrices[0] == one.shape and len(matrices[1]) == 2,
+            one.of_matrices and len(matrices) == 2 and one.shape in matrices and min(map(len, matrices)) > 2,
         )
-    alone, together, weighed = verdicts[:, inverse.reshape(-1)]
-    return alone, together, weighed
+    alone, together, weighed, batched = verdicts[:, inverse.reshape(-1)]
+    return alone, together, weighed, batched
 
 
 def _broadcast(facts: Facts, found: _Repeats, mine: Bools) -> Edit:
     """The repetitions vanish, and the operators that took their results read the small tensors; products are computed
     for one copy."""
     weighing = operators_of(facts.trace, _WEIGHING)
-    products = mine & weighing[found.takers.clip(min=0)]
-    matched = mine & ~products
+    products = mine & weighing[found.takers.clip(min=0)] & ~found.are_factors
+    matched = mine & ~products & ~found.are_factors
     takers = distinct(found.takers[matched])
     traffic = measure_traffic(facts.trace, takers)
     total = traffic.read_bytes + traffic.written_bytes

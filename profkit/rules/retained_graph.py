@@ -4,7 +4,9 @@ What it detects
 A variable, an attribute or an entry of a container from which more backward nodes can be reached at the end of each
 recorded step than at the end of the one before, by a steady amount, over four samples or more. Usually it is a list of
 losses, a running sum of losses, or a hidden state that is carried over without `detach`. Graphs that stay as large as
-they are, whatever their size, and numbers that go up and down are no fault. Names that keep the same graphs are one
+they are, whatever their size, and numbers that go up and down are no fault. Where the source shows that the name is
+emptied again and again, as at each epoch's end, memory grows until then: that is low, unless activations are kept, too,
+which may fill memory within an epoch. Names that keep the same graphs are one
 finding, as either alone keeps them alive; several graphs share the growth of memory in proportion to their nodes.
 
 In a memory snapshot, which knows no names: lines that by turns allocate four times or more what is never freed, to the
@@ -66,6 +68,8 @@ _UNTRAINED = (
 )
 
 
+_MANY_STEPS = 1_000
+"""An epoch's, to give an idea of what is kept until its end."""
 _BY_SNAPSHOT_CONFIDENCE = 0.7
 """A program may call its model many times before the one backward pass."""
 
@@ -140,20 +144,31 @@ def _suspect(facts: Facts, names: Sequence[GrowingGraph], share: float) -> Suspi
     )
     others = " and ".join(f"`{other.path}`" for other in names[1:])
     same = f" The same graphs hang on {others}: nothing is freed until all of them let go." if others else ""
+    by_then = format_bytes(_MANY_STEPS * (max(tensor_bytes, 0) + node_bytes))
+    until = f" It begins anew now and then: after {_MANY_STEPS:,} steps that would be {by_then}." * graph.begins_anew
     return Suspicion(
         message=f"Memory grows {size}. `{graph.path}` keeps {what} each step "
-        f"({format_count(graph.more_nodes, 'backward node')} a step, {graph.nodes:,} by now).{same}",
+        f"({format_count(graph.more_nodes, 'backward node')} a step, {graph.nodes:,} by now).{until}{same}",
         fix="\n".join(map(_advise, names)) if carried_graph(facts) is None else _UNTRAINED,
         places=growing_lines(facts, graph.path, *(name.site for name in names)),
         size_bytes=more_bytes,
         grows=True,
         host_bytes=node_bytes if more_bytes == node_bytes else 0,
-        severity=Severity.HIGH if keeps_activations(graph, tensor_bytes) else None,
+        is_bounded=graph.begins_anew,
+        severity=_severity(graph, tensor_bytes),
         # If nothing is trained the graph is needless: `unused_autograd_graph` names the cause and ranks first.
         confidence=0.95 if carried_graph(facts) is None else 0.85,
         count=max(1, graph.more_tensors),
         evidence={"nodes_per_step": graph.more_nodes, "nodes": graph.nodes, "tensors_per_step": graph.more_tensors},
     )
+
+
+def _severity(graph: GrowingGraph, tensor_bytes: int) -> Severity | None:
+    """High with activations, which may fill memory within an epoch; else low if the name begins anew, or by the time
+    until memory is full."""
+    if keeps_activations(graph, tensor_bytes):
+        return Severity.HIGH
+    return Severity.LOW if graph.begins_anew else None
 
 
 def _advise(graph: GrowingGraph) -> str:

@@ -9,7 +9,8 @@ takes the same elements in each call (`x[0]`, `x[1]`), or calls itself, is no lo
 layer or a product of matrices (time steps of a recurrent network, samples through a model) are something else
 and are not reported. Neither is what a DataLoader does to make a batch, nor a loop over rows that its source shows to
 be a recurrence (`last = x[t] + decay * last`), whose rounds have to come one after the other. Text that is made of a
-tensor is such a loop too, inside PyTorch: it reads number by number.
+tensor is such a loop too, inside PyTorch: it reads number by number. So is a function of Python that is given a tensor,
+such as `max(x)` or `sum(x)`.
 
 Why is this bad?
 Each `x[i]` makes a new tensor, and each sum of two of them is an operation with all its bookkeeping: a microsecond for
@@ -65,11 +66,22 @@ from profkit.patterns.loops.located import located_marks, marks_around, sites_be
 from profkit.patterns.loops.loop_source import nameless_functions
 from profkit.patterns.places.events import call_sites
 from profkit.patterns.row_loops import RowLoop, find_row_loops
-from profkit.rules.base import LOW_FROM, Facts, Kind, Need, Suspicion, Suspicions, format_count, format_time, rule
+from profkit.rules.base import (
+    LOW_FROM,
+    Facts,
+    Kind,
+    Need,
+    Suspicion,
+    Suspicions,
+    format_count,
+    format_time,
+    pick_form,
+    rule,
+)
 from profkit.savings import Edit, combine, shrink_spans
 from profkit.savings.pricing import one_round_ns, scale_beside_spans
 from profkit.savings.step_time import undisturbed_in_step_ns
-from profkit.source.syntax import name_called, parse_piece
+from profkit.source.syntax import LOOPS, name_called, parse_piece
 from profkit.source.texts import makes_text
 from profkit.trace import Bools, Int64s, Rows, among, distinct, distinct_rows, median
 
@@ -84,6 +96,15 @@ _NEAR_LINES = 3
 """Lines this close in one function are one loop's body."""
 _MOST_WRITTEN_OUT = 7
 """Places in a tensor that a function without a loop may name one by one."""
+_METHOD_OF = {
+    "all": "x.all()",
+    "any": "x.any()",
+    "max": "x.max()",
+    "min": "x.min()",
+    "sorted": "x.sort().values",
+    "sum": "x.sum(0)",
+}
+"""Of Python's functions that go through what they are given. What `list` gives may be used later."""
 _READS = frozenset(("item", "_local_scalar_dense"))
 _LOOKS_UP = frozenset(("embedding",))
 _CUTS = frozenset(("slice", "narrow"))
@@ -166,11 +187,14 @@ def _element_loops(facts: Facts) -> Suspicions:
         in_library = _is_in_library(facts, np.concatenate([loop.takers for loop in loops]))
         start, end, _ = _stretches(facts, loops)
         spent_ns = int(undisturbed_in_step_ns(facts, length_ns(facts, start, end).sum()))
+        walking = _walking_builtins(facts, loops)
+        who = f"Python's {' and '.join(f'`{name}`' for name in walking)}" if walking else "Python"
         yield Suspicion(
-            message=f"Python loops over {accesses:,} elements or rows of tensors {in_a_step(facts)} and runs "
+            message=f"{who} {pick_form(max(1, len(walking)), 'loops', 'loop')} over {accesses:,} elements or rows of "
+            f"tensors {in_a_step(facts)} and {pick_form(max(1, len(walking)), 'runs', 'run')} "
             f"{format_count(round(len(rows) / steps), 'operator')} for them, one by one: "
             f"{format_time(spent_ns)}.",
-            fix=_NOT_YOURS if in_library else _advice(facts, loops),
+            fix=_NOT_YOURS if in_library else _of_tensors(walking) or _advice(facts, loops),
             kind=Kind.OPPORTUNITY if in_library else None,
             rows=rows,
             edit=_vectorise(facts, loops),
@@ -345,6 +369,38 @@ def _advice(facts: Facts, loops: list[_ElementLoop]) -> str:
     if only_reads and operators_of(facts.trace, _CUTS)[rows].sum() >= rounds / 2:
         return _CUT_AT_ONCE
     return _READ_AT_ONCE if only_reads else _VECTORISED
+
+
+def _walking_builtins(facts: Facts, loops: list[_ElementLoop]) -> list[str]:
+    """The functions of Python that iterate over a tensor which they are given, `max(x)`, if nothing else iterates."""
+    takers = np.concatenate([loop.takers for loop in loops])
+    iterated = takers[operators_of(facts.trace, ITERATING)[takers]]
+    if count_accesses(facts, iterated).sum() < count_accesses(facts, takers).sum():
+        return []
+    lines = [parse_piece(site.source) for site in call_sites(facts, distinct(facts.lines.site[iterated]))]
+    found = [_builtin_over_all(line) for line in lines]
+    return sorted(set(found)) if all(found) else []
+
+
+def _builtin_over_all(line: ast.stmt | None) -> str:
+    """``max`` of a line with `max(x)`; empty if a loop or a comprehension of the line may be what iterates."""
+    nodes = list(ast.walk(line)) if line is not None else []
+    if any(isinstance(node, (*LOOPS, ast.Starred)) for node in nodes):
+        return ""
+    calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    names = {name_called(call) for call in calls if len(call.args) == 1 and name_called(call) in _METHOD_OF}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _of_tensors(walking: list[str]) -> str:
+    """What to call instead of Python's functions; empty without one."""
+    if not walking:
+        return ""
+    pairs = ", ".join(f"`{_METHOD_OF[name]}` for `{name}(x)`" for name in walking)
+    return (
+        "Call the tensor's method, which takes all elements at once: "
+        f"{pairs}. Python's function makes a tensor of each element or row, and an operator for each step."
+    )
 
 
 def _reads_numbers(facts: Facts, loops: list[_ElementLoop]) -> bool:

@@ -107,7 +107,8 @@ class LiveHolder(Struct, frozen=True):
     ``graph_tensors`` counts the tensors with an autograd graph, ``graph_nodes`` the backward nodes reachable from them;
     ``bytes`` is the storage of all tensors reached. ``used_bytes`` is the part of that storage that the program's names
     use: a view uses less than the storage it keeps alive. ``is_bounded`` says that the container has a maximum, or that
-    the program visibly empties it or joins it into one tensor. ``shared`` covers only the few names that hold most.
+    the program visibly empties it or joins it into one tensor. If it ``begins_anew``, the program visibly clears it or
+    binds something fresh to it, again and again. ``shared`` covers only the few names that hold most.
     """
 
     path: str
@@ -119,6 +120,7 @@ class LiveHolder(Struct, frozen=True):
     used_bytes: int | None = None
     is_bounded: bool = False
     shared: tuple[SharedHold, ...] = ()
+    begins_anew: bool = False
 
 
 class LiveSample(Struct, frozen=True):
@@ -350,18 +352,30 @@ class Recomputation(Struct, frozen=True):
     forms: tuple[MatrixForm, ...] | None = None
 
 
+class JoinedCopies(Struct, frozen=True):
+    """The number of a call that puts one tensor so many ``times`` side by side, and the tensor's shape and the bytes of
+    a number."""
+
+    call: int
+    shape: tuple[int, ...]
+    times: int
+    item_bytes: int
+
+
 class DataFlow(Struct, frozen=True):
     """Which of PyTorch's calls of the located step made what others take, as far as it was followed. ``takes`` has one
     entry for each call, in order: for each tensor the number of the call that made its memory or wrote to it last, or a
     negative number that stands for memory which was there before. Calls in ``unmarked`` have no event in the trace; the
     others have the numbers 0, 1, 2, … there. ``reads`` are calls that give Python numbers of a tensor; ``backward`` are
-    those that add to the gradients of leaves. At the ``gaps`` calls take what was not followed."""
+    those that add to the gradients of leaves. At the ``gaps`` calls take what was not followed. The calls of ``copies``
+    are given a list of one tensor, or of equal views of one, and nothing else."""
 
     takes: tuple[tuple[int, ...], ...] = ()
     unmarked: tuple[int, ...] = ()
     reads: tuple[int, ...] = ()
     backward: tuple[int, ...] = ()
     gaps: tuple[int, ...] = ()
+    copies: tuple[JoinedCopies, ...] = ()
 
 
 class RepeatedCall(Struct, frozen=True):

@@ -5,7 +5,8 @@ A name is given as its parts: ``("self", ".history")``, ``("stats", "['loss']")`
 to run before others, and lines in a loop before those outside.
 
 The syntax tree also tells where growth ends by design: the file empties the name, binds it anew in a loop, extends it
-only while it is short or does not hold something yet, or joins its tensors into one.
+only while it is short or does not hold something yet, or joins its tensors into one. A name begins anew where the file
+clears it, or binds something fresh to it, such as `[]` or `0.0`, in a loop or in a method besides the constructor.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _PUSHERS = frozenset(("heappush", "insort", "insort_left", "insort_right"))
 _POPPERS = frozenset(("heappop", "heappushpop", "heapreplace"))
 """Functions of `heapq` and `bisect`, which take the list as an argument."""
 _TAKERS = _JOINERS | _POPPERS
+_FRESH = frozenset(("defaultdict", "deque", "dict", "list", "set", "zeros", "zeros_like"))
+"""What makes something that holds no graph, as do literals."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -61,6 +64,7 @@ class _Change:
     in_loop: bool
     scope: tuple[ast.AST, ...]
     limits: bool = False
+    restarts: bool = False
 
     @property
     def recurs(self) -> bool:
@@ -102,11 +106,20 @@ class GrowthLines:
             return True
         return any(self.is_bounded(*other) for other in _wider(parts, origin))
 
+    def begins_anew(self, parts: Parts, origin: Origin) -> bool:
+        """Whether the files show that ``parts`` is emptied again and again, or what holds it is."""
+        changes = (change for change in self._changes_of(origin.file) if change.restarts and change.recurs)
+        whole = (change for change in changes if len(change.parts) <= len(parts))
+        return any(_likeness_within(change, parts, origin) for change in whole) or any(
+            self.begins_anew(*other) for other in _wider(parts, origin)
+        )
+
     def _candidates(self, parts: Parts, origin: Origin) -> Iterator[tuple[tuple[int, ...], _Change]]:
         """Changes of the name, each with its rank by the criteria above."""
         for change in self._changes_of(origin.file):
             likeness = _likeness_within(change, parts, origin)
-            if likeness and not change.limits and (change.extends or change.recurs):
+            is_made = not (change.limits or change.restarts) and (change.extends or change.recurs)
+            if likeness and is_made:
                 executed = self._was_executed(origin.file, change.line)
                 yield (executed, change.extends, likeness, change.in_loop, -change.line), change
 
@@ -173,6 +186,8 @@ def _walk(node: ast.AST, file: SourceFile, scope: tuple[ast.AST, ...], in_loop: 
         yield _Change(parts, node.lineno, extends, in_loop, scope)  # type: ignore[attr-defined]  # statements have one
     for parts in (*_limited_by(node), *_limited_by_condition(node, scope[-1] if scope else file.tree, file)):
         yield _Change(parts, node.lineno, False, in_loop, scope, limits=True)  # type: ignore[attr-defined]  # as above
+    for parts in _restarted_by(node):
+        yield _Change(parts, node.lineno, False, in_loop, scope, restarts=True)  # type: ignore[attr-defined]  # as above
     if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
         scope, in_loop = (*scope, node), False
     in_loop = in_loop or isinstance(node, LOOPS)
@@ -193,6 +208,33 @@ def _changed_by(node: ast.AST) -> Iterator[tuple[Parts, bool]]:
             parts = parts_of(target)
             own = any(parts_of(part) == parts for part in ast.walk(node.value))
             yield parts, own or isinstance(target, ast.Subscript)
+
+
+def _restarted_by(node: ast.AST) -> Iterator[Parts]:
+    """The names that a node clears, or to which it gives something fresh."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "clear":
+        yield parts_of(node.func.value)
+    elif isinstance(node, ast.Delete):
+        yield from (parts_of(one.value) for one in node.targets if _is_whole(one))  # type: ignore[attr-defined]  # it has
+    elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+        if all(map(_is_fresh, values)):
+            yield from (parts_of(one) for one in flat_targets(targets) if not isinstance(one, ast.Subscript))
+
+
+def _is_whole(target: ast.expr) -> bool:
+    """``X[:]``"""
+    is_slice = isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Slice)
+    return is_slice and target.slice.lower is target.slice.upper is target.slice.step is None  # type: ignore[attr-defined]  # a slice
+
+
+def _is_fresh(value: ast.expr) -> bool:
+    if isinstance(value, (ast.List, ast.Set, ast.Tuple)):
+        return all(map(_is_fresh, value.elts))
+    if isinstance(value, ast.Dict):
+        return all(map(_is_fresh, value.values))
+    return isinstance(value, ast.Constant) or (isinstance(value, ast.Call) and name_called(value) in _FRESH)
 
 
 def _limited_by(node: ast.AST) -> Iterator[Parts]:

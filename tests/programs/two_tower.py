@@ -7,14 +7,15 @@ from torch import nn
 class TwoTower(nn.Module):
     def __init__(self, n_fields=26, vocab=500, dim=16, depth=24, width=64):
         super().__init__()
-        self.embeddings = nn.ModuleList(nn.Embedding(vocab, dim) for _ in range(n_fields))
+        self.embeddings = nn.Embedding(n_fields * vocab, dim)
+        self.register_buffer("begins", torch.arange(0, n_fields * vocab, vocab))
         self.first = nn.Linear(n_fields * dim, width)
         self.tower = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(depth))
         self.out = nn.Linear(width, 1)
 
     def forward(self, fields):
-        x = torch.cat([e(fields[:, i]) for i, e in enumerate(self.embeddings)], dim=1)
+        x = self.embeddings(fields + self.begins).flatten(1)
         x = self.first(x).relu()
         for lin, norm in zip(self.tower, self.norms):
             x = x + lin(norm(x)).relu()

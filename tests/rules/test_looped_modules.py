@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from profkit.core.marks import CALL_MARK
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.looped_modules import looped_modules
-from profkit.run.directory import CallSite
+from profkit.run.directory import CallSite, DataFlow, Run
 from profkit.run.experiment import Case, Experiment
 from profkit.savings.simulate import predict_saving
-from tests.traces import facts_of, mark, op, step
+from tests.traces import annotation, facts_of, mark, op, step
 
 Json = dict[str, Any]
 COMPREHENSION = CallSite("vote.py", 7, "predict", "scores = torch.stack([model(x) for model in models])")
@@ -31,6 +32,9 @@ def linears(start: float, calls: int, rows: int = 4, marked: bool = False) -> li
         events += [mark(0, at - 1, 8)] if marked else []
         events += [op("aten::linear", at, 6, dims=[[rows, 8], [8, 8]], types=["float", "float"])]
     return events
+
+
+OWN = CallSite("parts.py", 7, "forward", "y = [head(part) for head, part in zip(self.heads, x.unbind(1))]")
 
 
 def recording(calls: int = 5, site: CallSite = COMPREHENSION, rows: tuple[int, ...] = ()) -> Any:
@@ -208,3 +212,112 @@ def test_a_line_that_loops_itself_is_the_place_whoever_maps_it(source: str):
     (found,) = find(mapped(CallSite("vote.py", 3, "vote", source), "answers = list(map(vote, inputs))"))
     assert found.location is not None
     assert found.location.line == 3
+
+
+def test_modules_with_inputs_of_their_own_are_told_so_and_priced_alike():
+    (found,) = find(recording(site=OWN))
+    (shared,) = find(recording())
+    assert "5 modules of one shape" in found.message
+    assert "each on an input of its own" in found.message
+    assert "own" not in shared.message
+    assert "and their inputs" in found.fix
+    assert "inputs" not in shared.fix
+    saving = [predict_saving(recording(), one.edit).fraction for one in (found, shared)]
+    assert saving[0] == saving[1] > 0
+
+
+def test_inputs_of_their_own_have_to_be_of_one_size_in_every_round():
+    """On one input a row of five is enough; what a router sends has another size now and then."""
+    assert find(recording(site=OWN, rows=(4, 4, 4, 4, 4, 7))) == []
+    assert len(find(recording(rows=(4, 4, 4, 4, 4, 7)))) == 1
+
+
+def test_inputs_of_their_own_have_to_be_of_one_size_in_every_step():
+    """In the located step all of them are, by chance."""
+    sizes = [(4, 5, 4, 6, 4), (5, 4, 4, 4, 6), (4,) * 5]
+    events: list[Json] = []
+    for i, rows in enumerate(sizes):
+        events.append(step(i, 100.0 * i, 100))
+        for k, size in enumerate(rows):
+            events += linears(100.0 * i + 10 + CELL * k, 1, size, marked=i == 2)
+    assert find(facts_of(events, callsites=(OWN,))) == []
+
+
+def trained_apart(site: CallSite) -> Any:
+    """A backward node after each of the calls."""
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 100.0 * i, 100))
+        for k in range(5):
+            at = 100.0 * i + 10 + CELL * k
+            events += linears(at, 1, marked=i == 2)
+            events.append(op("autograd::engine::evaluate_function: AddmmBackward0", at + 7.5, 1, tid=2))
+    return facts_of(events, callsites=(site, CallSite("train.py", 6, "train", "for net, x in zip(nets, xs):")))
+
+
+def test_modules_that_are_each_trained_on_inputs_of_their_own_are_silent():
+    assert find(trained_apart(OWN)) == []
+    assert len(find(trained_apart(COMPREHENSION))) == 1
+
+
+TABLES = CallSite("clicks.py", 9, "forward", "x = [table(x[:, i]) for i, table in enumerate(self.tables)]")
+
+
+def tables(heights: tuple[int, ...], widths: tuple[int, ...] = ()) -> Any:
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 100.0 * i, 100))
+        for k, (height, width) in enumerate(zip(heights, widths or (8,) * len(heights), strict=True)):
+            at = 100.0 * i + 10 + CELL * k
+            events += [mark(0, at - 1, 8)] if i == 2 else []
+            events.append(op("aten::embedding", at, 6, dims=[[height, width], [32]], types=["float", "long int"]))
+    return facts_of(events, callsites=(TABLES,))
+
+
+def test_embedding_tables_of_one_width_and_any_height_are_reported():
+    (found,) = find(tables((10, 500, 3, 40)))
+    assert "4 embedding tables" in found.message
+    assert "one `nn.Embedding`" in found.fix
+    assert found.trial is None
+
+
+@pytest.mark.parametrize("widths", [(8, 4, 8, 4), (8, 8, 8, 16)])
+def test_embedding_tables_of_other_widths_are_silent(widths: tuple[int, ...]):
+    assert find(tables((10, 500, 3, 40), widths)) == []
+
+
+def test_convolutions_are_told_to_become_groups():
+    site = CallSite("bands.py", 4, "forward", "y = [conv(x[:, i]) for i, conv in enumerate(self.convs)]")
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 100.0 * i, 100))
+        for k in range(4):
+            at = 100.0 * i + 10 + CELL * k
+            events += [mark(0, at - 1, 8)] if i == 2 else []
+            events.append(op("aten::conv2d", at, 6, dims=[[2, 3, 8, 8], [4, 3, 3, 3]], types=["float", "float"]))
+    (found,) = find(facts_of(events, callsites=(site,)))
+    assert "`groups=4`" in found.fix
+
+
+ALONE = tuple((-10 - turn, -20 - turn, -30 - turn) for turn in range(5))
+IN_TURN = tuple((turn - 1 if turn else -10, -20 - turn, -30 - turn) for turn in range(5))
+ONE_MODULE = tuple((-10 - turn, -1, -2) for turn in range(5))
+TWO_MODULES = tuple((-10 - turn, -1 - turn % 2, -3 - turn % 2) for turn in range(5))
+
+
+@pytest.mark.parametrize(
+    ("takes", "reported"), [(ALONE, True), (IN_TURN, False), (ONE_MODULE, False), (TWO_MODULES, False)]
+)
+@pytest.mark.parametrize("is_known", [True, False])
+def test_where_the_data_flow_is_known_it_has_to_agree(takes: Any, reported: bool, is_known: bool):
+    """Each call takes an input, a weight and a bias. One call may take the result of another through an object, and a
+    list may hold one module several times."""
+    events: list[Json] = []
+    for i in range(3):
+        events.append(step(i, 100.0 * i, 100))
+        for k in range(5):
+            at = 100.0 * i + 10 + CELL * k
+            events += linears(at, 1, marked=i == 2)
+            events += [annotation(f"{CALL_MARK}{k}", at - 0.5, 7)] if i == 2 else []
+    run = Run(flow=DataFlow(takes, gaps=() if is_known else (2,)))
+    assert bool(find(facts_of(events, callsites=(OWN,), run=run))) is (reported or not is_known)

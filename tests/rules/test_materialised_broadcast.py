@@ -10,7 +10,7 @@ import pytest
 from profkit.core.marks import CALL_MARK
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.materialised_broadcast import materialised_broadcast
-from profkit.run.directory import CallSite, DataFlow, Run
+from profkit.run.directory import CallSite, DataFlow, JoinedCopies, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, kernel, mark, op, rows_named, runtime, step
 
@@ -288,3 +288,106 @@ def test_copies_that_something_writes_to_differ(taken: tuple[int, ...], reads: t
     steps = [step(i, 200 * i, 200) for i in range(4)]
     facts = facts_of([*steps, *located, *moved], callsites=(CallSite("a.py", 1, "f", "f(x)"),), run=Run(flow=flow))
     assert bool(find(facts)) is is_reported
+
+
+ROW, TABLE = (32, 64), [32, 16, 64]
+"""A tensor that is stacked sixteen times along its second dimension, and the result."""
+
+
+def stacked(
+    *users: Json,
+    takes: tuple[tuple[int, ...], ...] = ((-1, -1), (0, -2)),
+    copies: tuple[JoinedCopies, ...] = (JoinedCopies(0, ROW, 16, 4),),
+    dim: str = "1",
+    name: str = "stack",
+) -> Any:
+    """Measured steps and a located one, each with a stack of 20 µs, of whose many tensors the profiler wrote no shapes,
+    and with what follows it."""
+    join = op(f"aten::{name}", 10, 20, dims=[[], []], types=["TensorList", "Scalar"], concrete=["", dim])
+    events = [step(i, 200 * i, 200) for i in range(4)]
+    for i in range(4):
+        for number, event in enumerate((join, *users)):
+            at = event["ts"] + 200 * i
+            events.append({**event, "ts": at})
+            if i == 3:
+                length = event["dur"] + 1
+                events += [mark(number, at - 1, length + 2), annotation(f"{CALL_MARK}{number}", at - 0.5, length)]
+    sites = tuple(CallSite("caps.py", 5 + number, "forward", "x = f(x)") for number in range(1 + len(users)))
+    return facts_of(events, callsites=sites, run=Run(flow=DataFlow(takes, copies=copies)))
+
+
+def test_a_tensor_stacked_many_times_is_repeated_however_many_there_are():
+    facts = stacked(binary(60, TABLE, TABLE))
+    (found,) = find(facts)
+    assert found.evidence == {"repeated_bytes_per_step": 4 * 32 * 16 * 64, "source_bytes_per_step": 4 * 32 * 64}
+    reader_saves = 30 * 15 / 16 / 3
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((20 + reader_saves) / 200, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("user", "reported"),
+    [
+        pytest.param(binary(60, [32, 16, 64, 1], [32, 16, 64, 5]), True, id="a view adds a dimension"),
+        pytest.param(binary(60, [32, 16, 64], [32, 16, 64], name="mul_"), False, id="written to"),
+        pytest.param(op("aten::relu", 60, 30, dims=[TABLE]), False, id="alone"),
+        pytest.param(op("aten::conv1d", 60, 30, dims=[TABLE, [8, 16, 3]]), False, id="a convolution"),
+        pytest.param(op("aten::linear", 60, 30, dims=[TABLE, [8, 64]]), True, id="a layer"),
+        pytest.param(binary(60, [9, 9], [9, 9]), False, id="other shapes"),
+    ],
+)
+def test_of_joined_copies_the_data_flow_tells_who_takes_them(user: Json, reported: bool):
+    assert bool(find(stacked(user))) is reported
+
+
+def test_joined_copies_that_something_else_is_multiplied_by_in_place_are_repeated():
+    assert len(find(stacked(binary(60, TABLE, TABLE, name="mul_"), takes=((-1, -1), (-2, 0))))) == 1
+
+
+def test_joined_copies_that_something_writes_to_are_needed():
+    written = op("aten::fill_", 40, 5, dims=[[9], []])
+    facts = stacked(written, binary(60, TABLE, TABLE), takes=((-1, -1), (0,), (1, -2)))
+    assert find(facts) == []
+
+
+@pytest.mark.parametrize(
+    ("copies", "dim", "name", "reported"),
+    [
+        ((JoinedCopies(0, (32, 1, 64), 16, 4),), "1", "cat", True),
+        ((JoinedCopies(0, (32, 1, 64), 16, 4),), "-2", "cat", True),
+        ((JoinedCopies(0, (32, 4, 64), 4, 4),), "1", "cat", False),
+        ((), "1", "stack", False),
+        ((JoinedCopies(0, ROW, 16, 4),), "7", "stack", False),
+        ((JoinedCopies(0, ROW, 16, 4),), "", "stack", False),
+        ((JoinedCopies(0, (32, -64), 16, 4),), "1", "stack", False),
+        ((JoinedCopies(0, (32, 1 << 60), 16, 4),), "1", "stack", False),
+        ((JoinedCopies(0, ROW, 16, 1 << 60),), "1", "stack", False),
+        ((JoinedCopies(77, ROW, 16, 4),), "1", "stack", False),
+    ],
+)
+def test_tiles_are_no_copies_along_a_dimension_of_size_one(
+    copies: tuple[JoinedCopies, ...], dim: str, name: str, reported: bool
+):
+    assert bool(find(stacked(binary(60, TABLE, TABLE), copies=copies, dim=dim, name=name))) is reported
+
+
+def test_a_matrix_copied_for_a_batch_of_products_saves_its_copies_alone():
+    product = op("aten::bmm", 60, 30, dims=[[16, 32, 64], [16, 64, 8]])
+    facts = stacked(product, dim="0")
+    (found,) = find(facts)
+    assert "a batch of products" in found.message
+    assert "einsum" in found.fix
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(20 / 200, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "times", "dims", "reported"),
+    [
+        ([1, 32, 64], "[16, 1, 1]", [[16, 32, 64], [16, 64, 8]], True),
+        ([1, 32, 64], "[16, 1, 1]", [[16, 8, 32], [16, 32, 64]], True),
+        ([4, 1, 32, 64], "[1, 16, 1, 1]", [[4, 16, 32, 64], [4, 16, 64, 8]], True),
+        ([16, 1, 64], "[1, 32, 1]", [[16, 32, 64], [16, 64, 8]], False),
+    ],
+)
+def test_only_whole_matrices_are_shared_by_a_batch(shape: Any, times: str, dims: Any, reported: bool):
+    use = op("aten::matmul", 40, 30, dims=dims, types=["float", "float"])
+    assert bool(find(recording(repeat(10, shape, times), use))) is reported

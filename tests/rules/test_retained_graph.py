@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from profkit.derive.facts import Facts
-from profkit.rules.base import Need, Suspicion, missing_needs, reason_for
+from profkit.rules.base import Need, Severity, Suspicion, missing_needs, reason_for
 from profkit.rules.retained_graph import retained_graph
 from profkit.run.directory import CallSite, LiveHolder, LiveSample, Run, SharedHold
 from tests.traces import annotation, facts_of, mark, memory, op, step
@@ -64,6 +65,25 @@ def test_a_list_of_losses_keeps_one_graph_more_each_step():
     assert found.evidence == {"nodes_per_step": 7, "nodes": 35, "tensors_per_step": 1}
     assert "`losses` keeps 1 tensor more with an autograd graph each step" in found.message
     assert "`x.detach()`" in found.fix
+
+
+def anew(*series: LiveHolder | None) -> list[LiveHolder | None]:
+    return [one and replace(one, begins_anew=True) for one in series]
+
+
+def test_a_list_that_begins_anew_never_fills_memory_and_is_told_by_what_an_epoch_keeps():
+    (found,) = find(living(anew(*held("losses", APPEND, LIST, bytes_each=400))))
+    (other,) = find(living(held("losses", APPEND, LIST, bytes_each=400)))
+    assert (found.is_bounded, found.severity) == (True, Severity.LOW)
+    assert (other.is_bounded, other.severity) == (False, None)
+    assert "after 1,000 steps that would be 6.30 MB" in found.message
+    assert "begins anew" not in other.message
+
+
+def test_a_list_that_keeps_activations_may_fill_memory_before_it_begins_anew():
+    events = [memory(100 * i + 50, 10_000, 10_000 * (i + 1)) for i in range(5)]
+    (found,) = find(living(anew(*held("losses", APPEND, LIST)), events=[*steps(), *events]))
+    assert (found.is_bounded, found.severity) == (True, Severity.HIGH)
 
 
 def test_growth_is_told_by_the_step_where_not_each_was_looked_at():

@@ -611,3 +611,33 @@ def test_a_loop_over_few_rows_that_runs_often_keeps_one_round_of_each_run():
 )
 def test_other_loops_over_few_rows_are_silent(lines, calls, per_call, name):
     assert find(rows(lines, calls, per_call, name=name)) == []
+
+
+def iterating(source: str) -> Any:
+    """A line takes a tensor of a hundred elements apart, and adds them up."""
+    site = CallSite("metrics.py", 7, "worst", source)
+
+    def part(at: float) -> list[Json]:
+        adds = [tensor_op("aten::add", at + 20 + 2 * i, 1, [], []) for i in range(99)]
+        return [tensor_op("aten::unbind", at + 11, 5, [100]), *adds]
+
+    events = steps_of(part)
+    return facts_of([*events, mark(0, LENGTH * 3 + 10, 300)], callsites=(site,))
+
+
+@pytest.mark.parametrize(
+    ("source", "who", "instead"),
+    [
+        ("total = sum(x.flatten())", "Python's `sum` loops over", "`x.sum(0)` for `sum(x)`"),
+        ("worst = max(errors)", "Python's `max` loops over", "`x.max()` for `max(x)`"),
+        ("total = sum(v for v in x)", "Python loops over", "Vectorise"),
+        ("for v in sorted(x):", "Python loops over", "Vectorise"),
+        ("low, high = min(x), max(x)", "Python loops over", "Vectorise"),
+        ("worst = max(a, b)", "Python loops over", "Vectorise"),
+        ("worst = x.max()", "Python loops over", "Vectorise"),
+    ],
+)
+def test_a_function_of_python_that_walks_through_a_tensor_is_named(source: str, who: str, instead: str):
+    (found,) = find(iterating(source))
+    assert found.message.startswith(who)
+    assert instead in found.fix

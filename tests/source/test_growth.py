@@ -290,3 +290,58 @@ def test_the_line_that_limits_the_growth_does_not_make_it(tmp_path):
     site = GrowthLines(lambda file, line: True).find(("kept",), Origin(str(path)))
     assert site is not None
     assert site.line == 3
+
+
+def begins_anew(tmp_path: Path, source: str, parts: Parts, owner: str | None = None) -> bool:
+    path = tmp_path / f"program_{len(list(tmp_path.iterdir()))}.py"  # files are read once
+    path.write_text(textwrap.dedent(source))
+    root = Origin(str(path))
+    origin = Origin(str(path), owner=owner, skip=1, around=root) if owner else root
+    return GrowthLines(lambda *_: True).begins_anew(parts, origin)
+
+
+@pytest.mark.parametrize(
+    "restart",
+    [
+        "losses = []",
+        "losses, hits = [], 0",
+        "losses: list = list()",
+        "losses = torch.zeros(3)",
+        "losses = {'kept': [], 'lost': 0.0}",
+        "losses.clear()",
+        "del losses[:]",
+    ],
+)
+def test_what_is_emptied_in_a_loop_begins_anew(tmp_path: Path, restart: str) -> None:
+    body = f"{restart}\n    for x in xs:\n        losses.append(f(x))"
+    assert begins_anew(tmp_path, f"for epoch in range(3):\n    {body}", ("losses",))
+    outside = f"losses = []\nfor epoch in range(3):\n    for x in xs:\n        losses.append(f(x))\n{restart}"
+    assert not begins_anew(tmp_path, outside, ("losses",))
+
+
+@pytest.mark.parametrize(
+    "line", ["h = cell(x, h)", "h = new", "h = h[-8:]", "torch.stack(h)", "h.pop()", "h = [*h, x]", "h[0] = 0.0"]
+)
+def test_what_carries_something_on_does_not_begin_anew(tmp_path: Path, line: str) -> None:
+    assert not begins_anew(tmp_path, f"h = []\nfor x in xs:\n    {line}", ("h",))
+
+
+@pytest.mark.parametrize(("method", "expected"), [("on_epoch_end", True), ("__init__", False)])
+def test_an_attribute_begins_anew_in_a_method_besides_the_constructor(
+    tmp_path: Path, method: str, expected: bool
+) -> None:
+    source = f"""
+        class Trainer:
+            def {method}(self):
+                self.history = []
+            def step(self, x):
+                self.history.append(x)
+        trainer = Trainer()
+        """
+    assert begins_anew(tmp_path, source, ("trainer", ".history"), owner="Trainer") is expected
+
+
+def test_an_entry_begins_anew_with_the_container_that_holds_it(tmp_path: Path) -> None:
+    source = "for epoch in range(3):\n    meters = {'loss': 0.0}\n    meters['loss'] += x"
+    assert begins_anew(tmp_path, source, ("meters", "['loss']"))
+    assert not begins_anew(tmp_path, "for e in es:\n    meters.loss = 0.0", ("meters",))

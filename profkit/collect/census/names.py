@@ -225,6 +225,7 @@ class Census:
                 tensors=held.tensors,
                 used_bytes=held.used_bytes,
                 is_bounded=held.is_bounded or self._growth.is_bounded(held.parts, held.origin),
+                begins_anew=self._growth.begins_anew(held.parts, held.origin),
                 shared=tuple(SharedHold(paths[key], nodes, size) for key, nodes, size in held.shared),
             )
 

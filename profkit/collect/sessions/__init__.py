@@ -25,6 +25,8 @@ Decisions, and why they were made:
   ranges that a stop cuts off are kept open, and after a cut-off operator one step passes unrecorded.
 - Recording has an allowance for the whole run: 5 s or a tenth of the program's time. It is spent per event, at the
   price that each stop is measured to have, and decides how many steps are measured and how large they may be.
+- What is recorded before the first step and replaced by steps is not charged as judged, and later parts of it take at
+  most half of what is left. A data set that was filled for twenty seconds had left too little for any step after it.
 - A first step that is cut off ends no recording. Its part is kept aside, and a later step is located once four times as
   many events are left. Before, a solver whose first steps followed a long opening was never recorded, however long it
   ran. Up to three are tried so, each for as long as its events take at the pace of the last.

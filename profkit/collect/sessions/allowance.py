@@ -37,6 +37,8 @@ _LEAST_EVENT_BYTES, MOST_EVENT_BYTES = 150, 460
 """Memory of one event: 150 in loops of small operators without a graph, the most for wide ones with shapes."""
 _STOPPED_S = 17e-6
 """Time to stop per event, until it is measured: 8 to 25 µs."""
+_LEAST_STOPPED_S = 1e-7
+"""A clock that stands still measures nothing."""
 _FEW = 5_000
 """Stopping fewer events than this says nothing about the price of many."""
 
@@ -61,7 +63,7 @@ class Allowance:
         self._begun = clock()
         self._spent_s = self.watched_s = 0.0
         self._stopped_s = _STOPPED_S
-        self._events = self._depth = 0
+        self._events = self._depth = self._openings = self._opening = 0
         self.events_per_s = self.events_per_busy_s = 0.0
         self.event_bytes = MOST_EVENT_BYTES
 
@@ -90,6 +92,12 @@ class Allowance:
         """The recording being stopped held ``events``."""
         self._events += events
 
+    def count_as_opening(self, events: int, is_kept: bool) -> None:
+        """The recording that was counted last held a part of what runs before the first step; the present one if it
+        ``is_kept``. Only one is read and judged in the end: the present part, or the steps."""
+        self._openings += events
+        self._opening = events if is_kept else self._opening
+
     def note_pace(self, events: int, took_s: float, computed_s: float) -> None:
         """A recording held at least ``events`` in that time on the wall, in which the process computed for so long.
         ``events_per_s`` keeps the highest rate on the wall, ``events_per_busy_s`` that without waiting for a CPU."""
@@ -115,8 +123,10 @@ class Allowance:
             return max(0, MAX_EVENTS - self._events)
         spent_s = self._spent_s + self.watched_s
         allowed_s = max(LEAST_S, SHARE * (self._clock() - self._begun - spent_s)) - _FIXED_S
-        left_s = allowed_s - self._spent_s - max(WATCH_S, self.watched_s) - self._events * _JUDGED_S
-        return max(0, min(MAX_EVENTS, int(left_s / (self._stopped_s + _JUDGED_S))))
+        left_s = allowed_s - self._spent_s - max(WATCH_S, self.watched_s)
+        if_steps_count = (left_s - (self._events - self._openings) * _JUDGED_S) / (self._stopped_s + _JUDGED_S)
+        if_opening_counts = (left_s - self._opening * _JUDGED_S) / max(self._stopped_s, _LEAST_STOPPED_S)
+        return max(0, min(MAX_EVENTS, int(min(if_steps_count, if_opening_counts))))
 
     def steps_left(self, events: int) -> int:
         """How many steps with that many events each may still be recorded. What was spent on other work, such as an

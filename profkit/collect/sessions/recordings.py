@@ -109,7 +109,9 @@ class Recordings:
             if written is None:
                 return 0
             events = written.counted.events
-            if self.prologue is None or events >= _ABOUT_AS_MUCH * self._kept_events:
+            is_kept = self.prologue is None or events >= _ABOUT_AS_MUCH * self._kept_events
+            self._allowance.count_as_opening(events, is_kept)
+            if is_kept:
                 self.drop_prologue()
                 self.prologue, self._kept_events = written.file, events
             return events

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from torch import Tensor
+from torch import Tensor, strided
+from torch._C import TensorBase
 
 from profkit.collect.tensors.identities import Memory
-from profkit.run.directory import DataFlow
+from profkit.run.directory import DataFlow, JoinedCopies
 
 READING = frozenset(
     (
@@ -38,6 +39,7 @@ READING = frozenset(
 )
 """Calls that give Python numbers of a tensor. What the program does next may depend on them. Printing does not feed
 back."""
+_JOINING = frozenset(("cat", "concat", "concatenate", "stack"))
 _KEEPING_STATISTICS = ("batch_norm", "instance_norm")
 """What these write to, their running statistics, tells later calls of the step nothing while the module trains."""
 
@@ -55,6 +57,7 @@ class FlowWatch:
         self._versions: dict[Memory, int] = {}
         self._leaves = 0
         self._backward: list[int] = []
+        self._copies: list[JoinedCopies] = []
         self._is_on = True
 
     def stop(self) -> None:
@@ -72,7 +75,19 @@ class FlowWatch:
             self._unmarked.append(number)
         if name in READING:
             self._reads.append(number)
+        if name in _JOINING and is_whole and len(given) > 1:
+            self._note_copies([tensor for _, tensor in given])
         self._takes.append(tuple([self._maker_of(*one) for one in given]))
+
+    def _note_copies(self, given: Sequence[Tensor]) -> None:
+        """The next call puts these tensors side by side: are they one and the same?"""
+        one = given[0]
+        if any(other.layout is not strided for other in given):
+            return
+        shown = _what_is_shown(one)
+        if all(other is one or _what_is_shown(other) == shown for other in given):
+            size = TensorBase.element_size(one)
+            self._copies.append(JoinedCopies(len(self._takes), tuple(one.shape), len(given), size))
 
     def _maker_of(self, memory: Memory, tensor: Tensor) -> int:
         known, version = self._makers.get(memory), tensor._version
@@ -111,4 +126,11 @@ class FlowWatch:
             reads=tuple(self._reads),
             backward=tuple(self._backward),
             gaps=tuple(self._gaps),
+            copies=tuple(self._copies),
         )
+
+
+def _what_is_shown(tensor: Tensor) -> tuple[object, ...]:
+    """Equal for tensors that show the same numbers of one memory."""
+    shape, stride = tuple(tensor.shape), TensorBase.stride(tensor)
+    return TensorBase.data_ptr(tensor), shape, stride, tensor.dtype, TensorBase.is_neg(tensor)

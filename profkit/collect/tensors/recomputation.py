@@ -439,6 +439,8 @@ class CallWatch(overrides.TorchFunctionMode):
             return kind, self._describe((value.start, value.stop, value.step))
         if kind in (tuple, list, torch.Size) and len(value) <= _MOST_GIVEN:
             return kind, tuple([self._describe(one) for one in value])
+        if kind in (tuple, list) and all(one is value[0] for one in value):
+            return kind, len(value), self._describe(value[0])
         known = self._identities.value_of(value) if is_plain(value) else None
         if known is None:
             raise _Unidentified

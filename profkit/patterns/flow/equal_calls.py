@@ -109,3 +109,12 @@ def loops_of(facts: Facts, calls: EqualCalls) -> list[Rows]:
     around = marks_around(facts)[calls.marks].tolist()
     runs = groupby(range(len(around)), around.__getitem__)
     return [calls.marks[[*numbers]] for _, numbers in runs]
+
+
+def rounds_with_operators(facts: Facts, calls: EqualCalls) -> int:
+    """How many rounds of the loops in which these calls are have operators, equal ones or others."""
+    site, around, marks = facts.trace.events.site, marks_around(facts), located_marks(facts)
+    same = marks[(site[marks] == calls.site) & np.isin(around[marks], around[calls.marks])]
+    operators = located_operators(facts)
+    works = np.searchsorted(operators, facts.tree.stop[same]) > np.searchsorted(operators, same)
+    return int(works.sum())

@@ -9,12 +9,12 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of, writes_in_place
-from profkit.patterns.flow.equal_calls import EqualCalls, loops_of
+from profkit.patterns.flow.equal_calls import EqualCalls, loops_of, rounds_with_operators
 from profkit.patterns.loops.independent_rounds import goes_through_a_model, head_of, rounds_are_independent
-from profkit.patterns.loops.located import body_and_called, lines_between, located_marks, marks_around
-from profkit.patterns.loops.loop_source import calls_independent_modules
+from profkit.patterns.loops.located import body_and_called, lines_between, located_marks
+from profkit.patterns.loops.loop_source import inputs_of_modules
 from profkit.patterns.places.events import call_site
-from profkit.patterns.program import backward_of, located_operators
+from profkit.patterns.program import backward_of
 from profkit.patterns.row_loops import RANDOM
 from profkit.run.directory import CallSite
 from profkit.source.statements import names_in
@@ -27,7 +27,7 @@ _FEW_BYTES = 16 << 20
 that is larger moves through memory with fresh pages: sixteen rounds of a loss on 1.6 MB took 214 ms with their backward
 pass, all at once 248 ms (one thread, AMD EPYC, torch 2.13)."""
 _MOST = 0.75
-"""Of four rounds one may differ: the first."""
+"""Of four rounds with operators one may differ: the first one may begin a sum, as `0 + x`."""
 _OF_MODULES = ("bias", "weight")
 _CUTTING = frozenset(("chunk", "split", "tensor_split", "array_split"))
 """Functions that cut a batch into parts."""
@@ -46,7 +46,9 @@ def is_a_loop_of_its_own(facts: Facts, calls: EqualCalls, computing: Bools) -> b
     modules or a list of tensors of several shapes, write to nothing of their own, and differ in what they take. If the
     results of all of them were large, they are better apart."""
     rows = calls.operators[0]
-    if facts.allocated_bytes[calls.operators].sum(axis=0).max() > _FEW_BYTES or not _are_most_rounds(facts, calls):
+    if facts.allocated_bytes[calls.operators].sum(axis=0).max() > _FEW_BYTES:
+        return False
+    if len(calls.marks) < _MOST * rounds_with_operators(facts, calls):
         return False
     if any(writes_in_place(facts.trace.name_of(row)) for row in rows[computing].tolist()):
         return False
@@ -56,7 +58,7 @@ def is_a_loop_of_its_own(facts: Facts, calls: EqualCalls, computing: Bools) -> b
     for run in loops_of(facts, calls):
         body, _ = _lines_of(facts, run)
         lines = lines_between(facts, int(run[0]), int(run[-1]))
-        varies = site is not None and calls_independent_modules(site.source, lines)
+        varies = site is not None and inputs_of_modules(site.source, lines) is not None
         if varies or goes_through_a_model(body) or _reads_weights(body) or (not is_random and _takes_the_same(body)):
             return False
     return True
@@ -78,15 +80,6 @@ def could_share_a_pass(facts: Facts, calls: EqualCalls) -> bool:
         return False
     body, called = _lines_of(facts, run)
     return not _cuts_a_batch(body) and rounds_are_independent(body, called, may_differentiate=True)
-
-
-def _are_most_rounds(facts: Facts, calls: EqualCalls) -> bool:
-    """Whether most rounds of the loops that have operators have these: the first one may begin a sum, as `0 + x`."""
-    site, around, marks = facts.trace.events.site, marks_around(facts), located_marks(facts)
-    same = marks[(site[marks] == calls.site) & np.isin(around[marks], around[calls.marks])]
-    operators = located_operators(facts)
-    works = np.searchsorted(operators, facts.tree.stop[same]) > np.searchsorted(operators, same)
-    return bool(len(calls.marks) >= _MOST * works.sum())
 
 
 def _have_parameters_each(facts: Facts, calls: EqualCalls) -> bool:

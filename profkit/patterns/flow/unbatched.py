@@ -21,7 +21,7 @@ from profkit.patterns.flow.loops_apart import comes_from_a_loader, could_share_a
 from profkit.patterns.flow.ragged_calls import ragged_calls
 from profkit.patterns.loops.independent_rounds import rounds_are_independent
 from profkit.patterns.loops.located import body_and_called, lines_between, located_marks, marks_around
-from profkit.patterns.loops.loop_source import calls_independent_modules
+from profkit.patterns.loops.loop_source import inputs_of_modules
 from profkit.patterns.places.events import call_site
 from profkit.patterns.shapes import first_shape, shapes_of
 from profkit.trace.events import NONE, Bools, Int64s, Rows
@@ -193,7 +193,7 @@ def _judge_by_source(facts: Facts, calls: EqualCalls) -> Unbatched:
         site = call_site(facts, calls.site)
         inside = marks[(marks >= first) & (marks < facts.tree.stop[last])]
         body, called = body_and_called(facts, inside, first)
-        varies = site is None or calls_independent_modules(site.source, lines_between(facts, first, last))
+        varies = site is None or inputs_of_modules(site.source, lines_between(facts, first, last)) is not None
         shown = len(run) >= LEAST and not varies and rounds_are_independent(body, called)
         passes = np.searchsorted(nodes, [start[first], facts.tree.end_ns[last]])
         shown &= bool(passes[0] == passes[1])

@@ -1,5 +1,5 @@
-"""What the source of a loop's lines says: does it call a different module each time, on the same input, and does the
-input of a recurrent cell need the loop?
+"""What the source of a loop's lines says: does it call a different module each time, on inputs that no earlier call
+makes, and does the input of a recurrent cell need the loop?
 
 The lines are those that ran in a located step, one by one. A statement over several lines is read piece by piece.
 """
@@ -7,55 +7,134 @@ The lines are those that ran in a located step, one by one. A statement over sev
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from enum import Enum, auto
 from functools import lru_cache
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profkit.derive.families import ELEMENTWISE, VIEW
-from profkit.source.statements import Effect, assigned_names, derived_names, effect_of, names_in
+from profkit.source.statements import Effect, assigned_names, derived_names, effect_of, names_in, renewed_names
 from profkit.source.syntax import parse_line, parse_piece, parse_statements
 
 _NAMELESS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+_BRANCHES = (ast.If, ast.Try, ast.Match, ast.While, ast.Continue, ast.Break)
 _LOOPS = 256
 """Whose lines are kept as they were read."""
 
 
-def calls_independent_modules(call_line: str, body_lines: Iterable[str]) -> bool:
-    """Whether ``call_line`` calls what the loop varies, on an input that neither the loop nor an earlier call makes.
+class Inputs(Enum):
+    """What the modules of a loop are called on: one input for all of them, or one for each."""
 
-    ``body_lines`` are all lines of the loop including its head; for a comprehension, only its own line.
+    ONE = auto()
+    OWN = auto()
+
+
+def inputs_of_modules(call_line: str, body_lines: Iterable[str]) -> Inputs | None:
+    """Whether ``call_line`` calls what the loop varies, on inputs that no earlier call makes; None if it does not.
+
+    ``body_lines`` are all lines of the loop including its head, in their order; for a comprehension, only its own line.
+    Inputs of their own come from what the loop varies, or its lines make them anew in each round.
     """
     body_lines = list(body_lines)
     statements = parse_statements(call_line)
-    if not statements:
-        return False
-    for statement in statements if set(body_lines) <= {call_line} else ():
-        for varying, element in _comprehensions(statement):
-            if any(_callee_names(call) & varying and not _argument_names(call) & varying for call in _calls(element)):
-                return True
-    varied, effects = _loop_of(frozenset(body_lines))
-    calling = {statement: _calls_of(statement, varied) for statement in statements}
-    if not any(calling.values()):
-        return False
-    results = _union(_into_results(statement).changes for statement, calls in calling.items() if calls)
-    derived = derived_names(results, effects)
-    return any(not (_argument_names(call) & (derived | varied)) for call in itertools.chain(*calling.values()))
+    found = {_of_comprehensions(one) for one in statements} if set(body_lines) <= {call_line} else set()
+    return _plainest(found | {_of_loop(one, _loop_of(tuple(body_lines))) for one in statements})
+
+
+def _of_comprehensions(statement: ast.stmt) -> Inputs | None:
+    """Of a lambda with a name nobody sees on what it is called: the result may go into the next call."""
+    found = set[Inputs]()
+    for together, element in _comprehensions(statement):
+        makes_names = any(isinstance(node, ast.NamedExpr) for node in ast.walk(element))
+        for call in () if makes_names else _calls(element):
+            given = _argument_names(call) & _union(together)
+            if not given and _callee_names(call) & _union(together):
+                found.add(Inputs.ONE)
+            elif _is_called_itself(call) and any(given <= mine and _callee_names(call) & mine for mine in together):
+                found.add(Inputs.OWN)
+    if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Lambda):
+        found.discard(Inputs.OWN)
+    return _plainest(found)
+
+
+class _Loop(Struct, frozen=True):
+    """The names that the heads of a loop vary, how many heads there are, whether a line may be left out of a round, and
+    what its other lines do, in order. ``modules`` are names for items that are picked by what the heads vary."""
+
+    varied: frozenset[str]
+    heads: int
+    branches: bool
+    modules: frozenset[str]
+    lines: tuple[tuple[str, Effect], ...]
+
+    @property
+    def made(self) -> set[str]:
+        return _union(effect.changes for _, effect in self.lines)
 
 
 @lru_cache(_LOOPS)
-def _loop_of(body_lines: frozenset[str]) -> tuple[frozenset[str], tuple[Effect, ...]]:
-    """The names that the heads of a loop vary, and what its other lines do: the same for each line asked about."""
-    lines = [parsed for line in sorted(body_lines) for parsed in parse_statements(line)]
-    varying = _union(names_in(line.target) for line in lines if isinstance(line, ast.For))
-    return frozenset(varying), tuple(_into_results(line) for line in lines if not isinstance(line, ast.For))
+def _loop_of(body_lines: tuple[str, ...]) -> _Loop:
+    """The same for each line asked about."""
+    lines = [parsed for line in body_lines for parsed in parse_statements(line)]
+    heads = [line for line in lines if isinstance(line, ast.For)]
+    varied = frozenset(_union(names_in(line.target) for line in heads))
+    picking = [line for line in lines if isinstance(line, ast.Assign) and _picks(line.value, varied)]
+    return _Loop(
+        varied,
+        len(heads),
+        any(isinstance(line, _BRANCHES) for line in lines),
+        frozenset(_union(renewed_names(line) for line in picking)),
+        tuple((ast.dump(line), _into_results(line)) for line in lines if not isinstance(line, ast.For)),
+    )
 
 
-def _calls_of(statement: ast.stmt, varied: AbstractSet[str]) -> list[ast.Call]:
-    return [call for call in _calls(statement) if _callee_names(call) & varied]
+def _picks(value: ast.expr, varied: frozenset[str]) -> bool:
+    """Whether an expression is an item picked by what a loop varies: `self.heads[i]`, `getattr(self, f"head{i}")`."""
+    if isinstance(value, ast.Call):
+        return _is_getattr(value) and bool(names_in(value) & varied)
+    return isinstance(value, ast.Subscript) and bool(names_in(value.slice) & varied)
+
+
+def _of_loop(statement: ast.stmt, loop: _Loop) -> Inputs | None:
+    calls = [call for call in _calls(statement) if _callee_names(call) & (loop.varied | loop.modules)]
+    derived = derived_names(_into_results(statement).changes, [effect for _, effect in loop.lines]) if calls else set()
+    carried, found = _carried_to(statement, loop) if loop.heads == 1 else None, set[Inputs]()
+    for call in calls:
+        given = _argument_names(call)
+        if not given & (derived | loop.varied):
+            found.add(Inputs.OWN if loop.heads == 1 and given & loop.made else Inputs.ONE)
+        elif carried is not None and _is_called_itself(call):
+            found |= {Inputs.OWN} if not given & (derived | loop.made if loop.branches else carried) else set()
+    return _plainest(found)
+
+
+def _carried_to(statement: ast.stmt, loop: _Loop) -> set[str] | None:
+    """The names that hold, when a round comes to this line, what the line made in an earlier round; None if it is not
+    a line of the loop."""
+    text, held, carried = ast.dump(statement), set[str](), set[str]()
+    if all(text != line for line, _ in loop.lines):
+        return None
+    for _ in range(len(loop.lines) + 1):
+        for line, effect in loop.lines:
+            if line == text:
+                carried |= held
+            if line == text or effect.reads & held:
+                held |= effect.changes
+            else:
+                held -= effect.renews
+    return carried
+
+
+def _plainest(found: AbstractSet[Inputs | None]) -> Inputs | None:
+    return next((which for which in Inputs if which in found), None)
+
+
+def _is_called_itself(call: ast.Call) -> bool:
+    """Whether what is called is a module, not a method, which may be a tensor's: `head(x)`, `self.heads[i](x)`."""
+    return not isinstance(call.func, ast.Attribute) or call.func.attr == "forward"
 
 
 def is_named_lambda(line: str) -> bool:
@@ -128,22 +207,26 @@ def _union(sets: Iterable[AbstractSet[str]]) -> set[str]:
     return set[str]().union(*sets)
 
 
-def _comprehensions(node: ast.AST) -> Iterator[tuple[set[str], ast.expr]]:
-    """The names that each comprehension varies, and its element. A mapped lambda counts as one. So does a lambda with a
-    name, as the line that repeats is then the lambda's."""
+def _comprehensions(node: ast.AST) -> Iterator[tuple[list[set[str]], ast.expr]]:
+    """The names that each part of each comprehension varies together, and its element. A mapped lambda counts as one.
+    So does a lambda with a name, as the line that repeats is then the lambda's."""
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
-        yield {argument.arg for argument in node.value.args.args}, node.value.body
+        yield _arguments_of(node.value), node.value.body
     for inner in ast.walk(node):
         if isinstance(inner, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
             yield _varied(inner.generators), inner.elt
         elif isinstance(inner, ast.DictComp):
             yield _varied(inner.generators), inner.value
         elif isinstance(inner, ast.Call) and _is_map(inner) and isinstance(inner.args[0], ast.Lambda):
-            yield {argument.arg for argument in inner.args[0].args.args}, inner.args[0].body
+            yield _arguments_of(inner.args[0]), inner.args[0].body
 
 
-def _varied(generators: list[ast.comprehension]) -> set[str]:
-    return _union(names_in(part.target) for part in generators)
+def _arguments_of(function: ast.Lambda) -> list[set[str]]:
+    return [{argument.arg for argument in function.args.args}]
+
+
+def _varied(generators: list[ast.comprehension]) -> list[set[str]]:
+    return [names_in(part.target) for part in generators]
 
 
 def _is_map(call: ast.Call) -> bool:
@@ -163,11 +246,15 @@ def _calls(node: ast.AST) -> list[ast.Call]:
 
 def _callee_names(call: ast.Call) -> set[str]:
     """The names in what is called: `models` and `i` of `models[i](x)`; none for a method of another call's result, such
-    as `mean` of `model(x).mean()`."""
+    as `mean` of `model(x).mean()`, unless the call is `getattr`."""
     callee = call.func
     while isinstance(callee, ast.Attribute):
         callee = callee.value
-    return set() if isinstance(callee, ast.Call) else names_in(callee)
+    return set() if isinstance(callee, ast.Call) and not _is_getattr(callee) else names_in(callee)
+
+
+def _is_getattr(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == "getattr"
 
 
 def _argument_names(call: ast.Call) -> set[str]:

@@ -37,7 +37,8 @@ takes one."""
 class GrowingGraph(Struct, frozen=True):
     """A name that reaches more of the autograd graph at each step's end; ``more_*`` are medians per step.
 
-    ``tensors`` and ``nodes`` are what it reached at the end of the last step.
+    ``tensors`` and ``nodes`` are what it reached at the end of the last step. If it ``begins_anew``, the program
+    empties it again and again, as at the end of each epoch.
     """
 
     path: str
@@ -47,6 +48,7 @@ class GrowingGraph(Struct, frozen=True):
     more_nodes: int
     more_tensors: int
     more_bytes: int
+    begins_anew: bool = False
 
 
 @derived_once
@@ -64,7 +66,19 @@ def growing_graphs(facts: Facts) -> tuple[GrowingGraph, ...]:
         )
         if last is not None and len(nodes) >= 3 and nodes.min() > 0 and (is_steady(nodes) or is_steady(tensors)):
             more = [ceil(median(column)) for column in (nodes, tensors, size)]
-            found.append(GrowingGraph(path, last.site, last.graph_tensors, last.graph_nodes, *more))
+            more_nodes, more_tensors, more_bytes = more
+            found.append(
+                GrowingGraph(
+                    path=path,
+                    site=last.site,
+                    tensors=last.graph_tensors,
+                    nodes=last.graph_nodes,
+                    more_nodes=more_nodes,
+                    more_tensors=more_tensors,
+                    more_bytes=more_bytes,
+                    begins_anew=last.begins_anew,
+                )
+            )
     return tuple(found)
 
 

@@ -35,6 +35,26 @@ def test_each_recording_leaves_less_for_the_next():
     assert watch.allowance.events_left == pytest.approx(LEFT_S / 26e-6 - 50_000, abs=1)
 
 
+def test_of_the_opening_and_the_steps_only_one_is_judged():
+    """Each part of the opening took 17 µs an event to stop. Judging the present one is paid for by not judging as many
+    events of steps."""
+    watch = Watch()
+    for is_kept in (True, False):
+        watch.record(20_000, took_s=0.34)
+        watch.allowance.count_as_opening(20_000, is_kept)
+    left_s = LEFT_S - 0.68
+    assert watch.allowance.events_left == pytest.approx(left_s / 26e-6, abs=1)
+    watch.record(60_000, took_s=1.02)
+    assert watch.allowance.events_left == pytest.approx((left_s - 60_000 * 26e-6) / 26e-6, abs=1)
+
+
+def test_an_opening_that_holds_more_than_the_steps_could_has_to_be_judged():
+    watch = Watch()
+    watch.record(90_000, took_s=1.53)
+    watch.allowance.count_as_opening(90_000, is_kept=True)
+    assert watch.allowance.events_left == pytest.approx((LEFT_S - 1.53 - 0.81) / 17e-6, abs=1)
+
+
 def test_costlier_events_leave_fewer():
     cheap, dear = Watch(), Watch()
     cheap.record(10_000, took_s=0.07)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from profkit.collect.tensors import recomputation, sampling
 from profkit.collect.tensors.recomputation import CallWatch
 from profkit.patterns.flow.data_flow import longest_chain
-from profkit.run.directory import DataFlow
+from profkit.run.directory import DataFlow, JoinedCopies
 
 X = torch.ones(4, 3)
 
@@ -138,3 +138,25 @@ def test_a_recurrence_is_one_chain_and_rows_on_their_own_are_none():
         products = [n for n, taken in enumerate(flow.takes) if len(taken) > 1 and taken[1] < 0]
         rounds = {n: turn for turn, n in enumerate(products)}
         assert longest_chain(flow, rounds, frozenset(products)) == length
+
+
+@pytest.mark.parametrize("times", [2, 200])
+def test_a_list_of_one_tensor_or_of_equal_views_of_one_is_noted(times: int):
+    def step() -> None:
+        torch.stack([X] * times, dim=1)
+        torch.cat([X[None] for _ in range(times)])
+
+    flow = followed(step)
+    assert flow.copies == (JoinedCopies(0, (4, 3), times, 4), JoinedCopies(times + 1, (1, 4, 3), times, 4))
+    assert 0 not in flow.unmarked
+
+
+def test_a_list_of_other_tensors_or_of_other_parts_of_one_is_no_list_of_copies():
+    def step() -> None:
+        torch.stack([X, X.clone()])
+        torch.stack([X[0], X[1]])
+        torch.stack([X, X, X.double().float()])
+        torch.cat([X])
+        torch.add(X, X)
+
+    assert followed(step).copies == ()

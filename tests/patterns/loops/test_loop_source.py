@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.patterns.loops.loop_source import CellCall, calls_independent_modules, read_cell_call
+from profkit.patterns.loops.loop_source import CellCall, Inputs, inputs_of_modules, read_cell_call
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,57 @@ from profkit.patterns.loops.loop_source import CellCall, calls_independent_modul
         ("y = head(x); outs.append(y)", ["for head in heads:"]),
     ],
 )
-def test_a_loop_that_calls_independent_modules(call: str, body: list[str]) -> None:
-    assert calls_independent_modules(call, [*body, call])
+def test_a_loop_that_calls_independent_modules_on_one_input(call: str, body: list[str]) -> None:
+    assert inputs_of_modules(call, [*body, call]) is Inputs.ONE
+
+
+@pytest.mark.parametrize(
+    ("body", "call"),
+    [
+        ([], "sizes = [size(column) for size, column in zip(self.sizes, columns)]"),
+        ([], "outputs = [expert(part) for expert, part in zip(experts, parts)]"),
+        ([], "x = torch.cat([emb(x[:, i]) for i, emb in enumerate(self.embeddings)], 1)"),
+        ([], "out = {name: self.tables[name](column) for name, column in batch.items()}"),
+        ([], "out = list(map(lambda head, part: head(part), heads, parts))"),
+        ([], "return [getattr(self, f'fc{i}')(x[i]) for i in range(6)]"),
+        (["for m, part in zip(self.parts, x.unbind(1)):"], "out.append(m(part))"),
+        (["for i in range(heads):"], "outputs.append(self.heads[i](x[i]))"),
+        (["for i in range(heads):"], "out[:, :, i] = self.linears[i](x[:, :, i])"),
+        (["for i in range(heads):", "classify = getattr(self, 'part' + str(i))"], "y.append(classify(x[:, i]))"),
+        (["for i, head in enumerate(heads):", "h = x[:, i]"], "h = head(h)"),
+        (["for i, head in enumerate(heads):", "h = x[:, i]", "h = h.relu()", "y = head(h)"], "outs += [last[i](y)]"),
+        (["for i in range(n):", "h = layers[i](h)"], "outs.append(heads[i](h))"),
+        (["for i, emb in enumerate(self.embeddings)"], "emb(x[:, i])"),
+        (["for i, head in enumerate(heads):", "if weights is None:"], "total = total + head(x[i])"),
+    ],
+)
+def test_a_loop_that_calls_independent_modules_on_inputs_of_their_own(body: list[str], call: str) -> None:
+    assert inputs_of_modules(call, [*body, call]) is Inputs.OWN
+
+
+@pytest.mark.parametrize(
+    ("before", "call", "after"),
+    [
+        pytest.param(["for i in range(n):"], "x[i + 1] = layers[i](x[i])", [], id="written where inputs come from"),
+        pytest.param(["for layer, m in zip(layers, ms):"], "h = layer(h, m)", [], id="a layer and its memory"),
+        pytest.param(["for i in range(n):", "h = x[i] + h"], "h = convs[i](h)", [], id="added to the next part"),
+        pytest.param(
+            ["for i in range(n):", "if i == 0:", "h = x[i]", "h = h + x[i]"], "h = convs[i](h)", [], id="a branch"
+        ),
+        pytest.param(["for i in range(n):"], "y = layers[i](x[i] + last)", ["last = norm(y)"], id="through another"),
+        pytest.param(["for x in xs:", "for layer in layers:"], "outs.append(layer(x))", [], id="of two loops"),
+        pytest.param(["for t in range(n):"], "outs.append(x[t].cross(y[t]))", [], id="a tensor's method"),
+        pytest.param(["for m, part in zip(ms, parts):"], "outs.append(loss(m, part))", [], id="one function"),
+        pytest.param([], "h = [h := layer(h + x[i]) for i, layer in enumerate(layers)]", [], id="a name made inside"),
+        pytest.param([], "apply = lambda layer, h: layer(h)", [], id="a lambda with a name"),
+        pytest.param([], "outs = [m(x) for x in batches for m in models]", [], id="all with all"),
+        pytest.param([], "outs = [a.cross(b) for a, b in zip(rows, others)]", [], id="tensors"),
+    ],
+)
+def test_inputs_of_their_own_that_earlier_calls_make_or_may_make(
+    before: list[str], call: str, after: list[str]
+) -> None:
+    assert inputs_of_modules(call, [*before, call, *after]) is None
 
 
 @pytest.mark.parametrize(
@@ -52,8 +101,6 @@ def test_a_loop_that_calls_independent_modules(call: str, body: list[str]) -> No
         ("loss = model(batch).square().mean()", ["for batch in micro_batches:", "loss.backward()"]),
         ("outputs.append(model(x[i : i + 64]).argmax(-1))", ["for i in range(0, len(x), 64):"]),
         ("scores = torch.cat([model(part).softmax(-1) for part in x.split(64)])", []),
-        ("outputs = [expert(part) for expert, part in zip(experts, parts)]", []),
-        ("outputs.append(self.heads[i](x[i]))", ["for i in range(heads):"]),
         ("a, b = [tower(x) for tower in towers]", ["for x in batches:", "loss = distance(a, b)"]),
         ("y = layer(", ["for layer in layers:"]),
         ("x = torch.tanh(w_in @ u.unsqueeze(1) + w @ x)", ["for u in inputs:"]),
@@ -66,7 +113,7 @@ def test_a_loop_that_calls_independent_modules(call: str, body: list[str]) -> No
     ],
 )
 def test_a_loop_that_only_looks_like_independent_modules(call: str, body: list[str]) -> None:
-    assert not calls_independent_modules(call, [*body, call])
+    assert inputs_of_modules(call, [*body, call]) is None
 
 
 @pytest.mark.parametrize(
