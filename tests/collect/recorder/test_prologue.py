@@ -206,9 +206,9 @@ def test_the_prologue_does_not_begin_again_if_no_more_may_be_recorded(clock):
     assert parts.began == [100.0]
 
 
-@pytest.mark.parametrize(("events", "times"), [(45_000, 2), (9, 4)])
+@pytest.mark.parametrize(("events", "times"), [(35_000, 2), (9, 4)])
 def test_a_later_part_of_the_prologue_leaves_half_of_what_may_be_recorded_to_steps(events, times, clock):
-    """Some 110,000 events may be recorded in all; stopping costs nothing here, judging as much as elsewhere."""
+    """Some 92,000 events may be recorded in all; stopping costs nothing here, judging as much as elsewhere."""
     allowance = Allowance(lambda: 0.0, lambda: 0.0)
     parts = Parts(clock, *[events] * 4)
     prologue = begin(parts, allowance=allowance)
