@@ -226,11 +226,11 @@ class PhaseRecordings:
         else:
             self._file.set(is_part=self._recordings.keep_part(), flow=self._calls.flow)
 
-    def put_off(self) -> bool:
-        """The step that was to be located is too large for what is left, or its events came more slowly than expected:
-        keep the part aside, and locate a later step as soon as the allowance has so much left for it. A tenth of the
-        program's time makes that grow. Returns False if it can never grow so far, or if others record the same step.
-        """
+    def put_off(self, foreseen: int = 0) -> bool:
+        """The step that was to be located is too large for what is left, or its events came more slowly than expected,
+        or as many as ``foreseen`` would come: keep the part aside, and locate a later step as soon as the allowance has
+        so much left for it. A tenth of the program's time makes that grow. Returns False if it can never grow so far,
+        or if others record the same step."""
         plan = self._plan
         is_first = self._schedule.phase is Phase.LOCATED and not self._schedule.recorded
         if not is_first or plan.stops or plan.is_rank or plan.is_light:
@@ -246,7 +246,7 @@ class PhaseRecordings:
             watch.stop()
         self._parts.census.forget()
         events = self._recordings.put_aside()
-        self._cut_events.append(events)
+        self._cut_events.append(max(events, foreseen))
         self._cut_pace = events / ran_s if ran_s > 0 else 0.0
         self._schedule.postpone()
         return True
@@ -267,11 +267,12 @@ class PhaseRecordings:
             self._schedule.let_another_pass()
         return True
 
-    def foresees_too_much(self, roots: Any) -> bool:
-        """Whether the backward pass from ``roots`` will take more than half of the events that may be recorded; the
-        other half is for the work before it."""
+    def foresee_too_much(self, roots: Any) -> int:
+        """How many events the backward pass from ``roots`` will take at least, if that is more than half of those that
+        may be recorded, else 0; the other half is for the work before it."""
+        most = max(self._allowance.events_left // 2, FEW_EVENTS)
         with self._allowance.spending(), pause_marked():
-            return is_larger(roots, max(self._allowance.events_left // 2, FEW_EVENTS))
+            return most + 1 if is_larger(roots, most) else 0
 
     @property
     def watched_s(self) -> float:

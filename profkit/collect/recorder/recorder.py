@@ -400,10 +400,11 @@ class Recorder:
         """End the recording before a backward pass that would take too many events, as nothing can interrupt it."""
         if self._recordings.running is None or in_backward_pass() or not self.hears():
             return
-        if not self._phases.foresees_too_much(roots):
+        foreseen = self._phases.foresee_too_much(roots)
+        if not foreseen:
             return
         if self._schedule.phase is not Phase.PROLOGUE:
-            self._work(self._cut_step_off)
+            self._work(partial(self._cut_step_off, foreseen))
         else:
             self._work(self._prologue.end)
             self._listen_to_forwards()
@@ -416,8 +417,8 @@ class Recorder:
         elif self._prologue.look_at():
             self._listen_to_forwards()
 
-    def _cut_step_off(self) -> None:
-        if not (self._phases.put_off() or self._phases.leave_step_out()):
+    def _cut_step_off(self, foreseen: int = 0) -> None:
+        if not (self._phases.put_off(foreseen) or self._phases.leave_step_out()):
             self._phases.cut_step_off()
             self._end()
 

@@ -17,6 +17,7 @@ from profkit.collect.recorder.prologue import Prologue
 from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.bounds import Bounds
 from profkit.collect.sessions.lines import LineTracer
+from profkit.collect.sessions.recordings import Recordings
 from profkit.run.directory import load_run
 from profkit.run.plan import Plan, Subject
 from profkit.source.user_code import UserFiles
@@ -148,6 +149,17 @@ def test_the_part_stays_if_no_more_is_left(tmp_path, monkeypatch):
     assert (run.is_part, CUT_OFF in run.notes) == (True, True)
     assert "MulBackward0" not in names
     assert names.count("aten::mul") >= 200
+
+
+@pytest.mark.parametrize(("left_later", "tries"), [(1203, 1), (1204, 2)])
+def test_a_foreseen_backward_pass_is_not_tried_again_before_it_may_fit(tmp_path, monkeypatch, left_later, tries):
+    """However little lies before it: four times the 301 events that were foreseen must be left."""
+    begun: list[object] = []
+    begin, put_aside = Bounds.begin, Recordings.put_aside
+    monkeypatch.setattr(Bounds, "begin", lambda *given, **named: begun.append(None) or begin(*given, **named))
+    monkeypatch.setattr(Recordings, "put_aside", lambda recordings: min(27, put_aside(recordings)))
+    train_with_a_long_step(tmp_path, monkeypatch, left_later=left_later, steps=6)
+    assert len(begun) == tries
 
 
 def record_cut_off(directory: Path, monkeypatch: pytest.MonkeyPatch, cuts: int, steps: int = 12) -> list[int]:

@@ -250,9 +250,9 @@ def test_memory_that_was_given_back_hides_no_later_events(process):
     assert [process.is_full_at(mb, after_s=2.0) for mb in (500, 700, 900)] == [False, False, True]
 
 
-@pytest.mark.parametrize(("seen", "is_full"), [(4000, False), (4001, True)])
+@pytest.mark.parametrize(("seen", "is_full"), [(2000, False), (2001, True)])
 def test_calls_show_how_many_events_a_large_step_has(process, seen, is_full):
-    """Five each: 4,000 calls are twice 10,000 events, the other half of which is left for what arrives late."""
+    """Ten each: 2,000 calls are twice 10,000 events, the other half of which is left for what arrives late."""
     process.begin(events=10_000, are_large=True)
     process.calls = seen, True
     assert process.is_full_at(300) is is_full
@@ -260,9 +260,9 @@ def test_calls_show_how_many_events_a_large_step_has(process, seen, is_full):
 
 def test_calls_that_are_not_seen_any_more_go_on_at_their_pace(process):
     process.begin(events=10_000, are_large=True)
-    process.calls = 1000, True
+    process.calls = 500, True
     assert not process.is_full_at(300, after_s=1.0)
-    process.calls = 1000, False  # the watch has used what it may cost
+    process.calls = 500, False  # the watch has used what it may cost
     assert [process.is_full_at(300, after_s) for after_s in (3.0, 0.1)] == [False, True]
 
 
