@@ -50,18 +50,23 @@ class Finder(importlib.abc.MetaPathFinder):
             session.start()
             torch.ones(2) + 1
             session.stop()
-            session.write(Path("trace.json"))
-            print("aten::ones" in Path("trace.json").read_text())
+            trace = Path(sys.argv[1], "trace.json")
+            session.write(trace)
+            print("aten::ones" in trace.read_text())
 sys.meta_path.insert(0, Finder())
 import torch._inductor.config
 print(inductor_is_being_imported(), torch._inductor.config.triton.cudagraphs is not None)
 """
 
 
-def test_a_recording_may_begin_while_the_compiler_is_being_imported():
+def test_a_recording_may_begin_while_the_compiler_is_being_imported(tmp_path):
     """Making an optimizer imports it, for seconds on a crowded machine, where profkit may look once more at what comes
     before the first step. ``torch.profiler`` fails there: the module is there in part."""
     told = subprocess.run(
-        [sys.executable, "-c", AMID_THE_IMPORT], capture_output=True, text=True, check=False, timeout=LONGEST_S
+        [sys.executable, "-c", AMID_THE_IMPORT, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST_S,
     )
     assert told.stdout.split() == ["True", "True", "False", "True"], told.stderr
