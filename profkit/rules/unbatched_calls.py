@@ -13,9 +13,9 @@ Not reported: a recurrence, whose calls each need the one before; calls with wei
 DataLoader's batches; what `tensor-element-loop` or `tensor-list-loop` reports; rounds whose results would together be
 large; rounds that compute the same again (`redundant-recomputation`); and a loop that goes on by numbers which Python
 reads from a result, unless its source shows that no round needs them. Calls with a backward pass between each two of
-them accumulate gradients to save memory. If all of them together take little, nothing cuts a batch into parts, and
-the source shows that the rounds are independent, they are reported as an opportunity. So are rounds without products
-that each take a tensor of their own: on other data, sizes may differ.
+them accumulate gradients to save memory. If all of them together take little, nothing cuts a batch into parts, and the
+source shows that the rounds are independent, they are reported as an opportunity. So are rounds without products that
+each take a tensor of their own: on other data, sizes may differ.
 
 Without training each step may be a call of the model. If that is on one sample, and the source of the loop's lines
 shows that no round needs another's result, it is an opportunity: the price is that of sixteen calls that become one.
@@ -43,7 +43,6 @@ that do not fill it take no longer for more rows until they would.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 import numpy as np
 
@@ -62,12 +61,10 @@ from profkit.rules.base import (
     HIGH_FROM,
     MEDIUM_FROM,
     CallSite,
-    CannotLook,
     Facts,
     Kind,
     Location,
     Need,
-    Rule,
     Severity,
     Suspicion,
     Suspicions,
@@ -75,7 +72,6 @@ from profkit.rules.base import (
     format_count,
     rule,
 )
-from profkit.rules.redundant_recomputation import redundant_recomputation
 from profkit.rules.tensor_element_loop import tensor_element_loop
 from profkit.rules.tensor_list_loop import tensor_list_loop
 from profkit.savings import Edit, combine
@@ -85,8 +81,6 @@ from profkit.trace import Rows, among
 
 _TOGETHER = 16
 """Samples in one call where each step has one: with more hardly anything of the price of calls is left to save."""
-_MOSTLY_AGAIN = 0.5
-"""Rounds of which half compute the same from the same inputs are no batch: `redundant-recomputation` says it better."""
 _UNSURE = 0.9
 """With an uncertainty of so much of the saving there may be next to none."""
 _NORMALISING = frozenset(("batch_norm", "cudnn_batch_norm", "instance_norm", "native_batch_norm"))
@@ -123,10 +117,9 @@ def unbatched_calls(facts: Facts) -> Suspicions:
             yield _suspect(facts, known, [one for group in others for one in group])
     rounds = [group for groups in beside.values() for group in groups if _are_rounds(facts, group)]
     told = _told_elsewhere(facts) if rounds else np.zeros(0, dtype=np.int64)
-    again = _rows_of(facts, redundant_recomputation) if rounds else told
     for group in rounds:
         known = _known(facts, [group])
-        if known and not among(known[0][1], told).any() and among(known[0][1], again).mean() < _MOSTLY_AGAIN:
+        if known and not among(known[0][1], told).any():
             yield _suspect(facts, known, [])
     yield from _one_sample_a_step(facts)
 
@@ -157,15 +150,8 @@ def _are_rounds(facts: Facts, group: list[Unbatched]) -> bool:
 
 def _told_elsewhere(facts: Facts) -> Rows:
     """The operators of the loops on few numbers that have rules of their own, whose advice fits them better."""
-    return np.concatenate([_rows_of(facts, tensor_element_loop), _rows_of(facts, tensor_list_loop)])
-
-
-def _rows_of(facts: Facts, other: Rule) -> Rows:
-    """Nothing where the other rule cannot look, which it says itself."""
-    found = [np.zeros(0, dtype=np.int64)]
-    with suppress(CannotLook):
-        found += [one.rows for one in other.check(facts)]
-    return np.concatenate(found)
+    found = [one.rows for other in (tensor_element_loop, tensor_list_loop) for one in other.check(facts)]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *found])
 
 
 def _known(facts: Facts, groups: list[list[Unbatched]]) -> list[tuple[list[Unbatched], Rows]]:

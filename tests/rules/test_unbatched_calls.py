@@ -11,7 +11,7 @@ from profkit.findings.values import Kind, Severity
 from profkit.patterns.loops import independent_rounds
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.unbatched_calls import unbatched_calls
-from profkit.run.directory import CallSite, DataFlow, Run
+from profkit.run.directory import CallSite, DataFlow, Recomputation, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, mark, memory, op, step
 
@@ -392,6 +392,7 @@ def rounds(  # noqa: PLR0913  # each test varies one or two of these
     within: tuple[str, ...] = (),
     nodes: tuple[str, ...] = (),
     others: int = 0,
+    recomputation: Recomputation | None = None,
 ) -> Any:
     """Steps of 40 µs for each round, whose operators take 6 µs each and make ``each_bytes``. What is ``within`` a
     round are ranges before it. The backward pass runs ``nodes`` for each, the first one of its operator. The first
@@ -414,7 +415,7 @@ def rounds(  # noqa: PLR0913  # each test varies one or two of these
                 at, number = 40.0 * count * (i + 1) - 10 * (turn + 1) + 4 * k, count * i + turn if k == 0 else None
                 events.append(op(f"autograd::engine::evaluate_function: {node}", at, 3, sequence=number))
     taken = takes or tuple((-10, -1) for _ in range(count) for _ in names)
-    return facts_of(events, callsites=(head, line), run=Run(flow=DataFlow(taken)))
+    return facts_of(events, callsites=(head, line), run=Run(flow=DataFlow(taken), recomputation=recomputation))
 
 
 def test_rounds_of_a_loop_that_multiply_nothing_are_reported_too():
@@ -466,6 +467,13 @@ def test_a_loop_that_only_adds_to_a_state_is_silent():
 def test_loops_that_are_no_rounds_of_one_body_are_silent(head: str, line: str):
     sites = (CallSite("losses.py", 11, "step", head), CallSite("losses.py", 12, "step", line))
     assert find(rounds(*sites)) == []
+
+
+@pytest.mark.parametrize(("repeated", "is_reported"), [(7, False), (4, False), (3, True), (0, True)])
+def test_rounds_of_which_half_compute_the_same_again_are_no_batch(repeated: int, is_reported: bool):
+    """A graph that each layer normalises, through a function: the lines do not show that it is the same."""
+    again = tuple((8 - turn, 0) for turn in range(1, repeated + 1))
+    assert bool(find(rounds(recomputation=Recomputation(again=again)))) is is_reported
 
 
 def test_what_is_drawn_anew_in_each_round_is_not_the_same_again():

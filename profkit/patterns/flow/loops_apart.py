@@ -9,6 +9,7 @@ import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.derive.families import operators_of, writes_in_place
+from profkit.patterns.flow.data_flow import calls_around, located_flow
 from profkit.patterns.flow.equal_calls import EqualCalls, loops_of, rounds_with_operators
 from profkit.patterns.loops.independent_rounds import goes_through_a_model, head_of, rounds_are_independent
 from profkit.patterns.loops.located import body_and_called, lines_between, located_marks
@@ -20,7 +21,7 @@ from profkit.run.directory import CallSite
 from profkit.source.statements import names_in
 from profkit.source.syntax import name_called, parse_line
 from profkit.trace.events import Bools, Rows
-from profkit.trace.statistics import among
+from profkit.trace.statistics import among, distinct
 
 _FEW_BYTES = 16 << 20
 """Importing PyTorch takes more than ten times as much, so nobody runs several backward passes to save them. A result
@@ -28,6 +29,8 @@ that is larger moves through memory with fresh pages: sixteen rounds of a loss o
 pass, all at once 248 ms (one thread, AMD EPYC, torch 2.13)."""
 _MOST = 0.75
 """Of four rounds with operators one may differ: the first one may begin a sum, as `0 + x`."""
+_MOSTLY_AGAIN = 0.5
+"""Of the rounds' calls: if so many compute the same from the same inputs, one round is enough."""
 _OF_MODULES = ("bias", "weight")
 _CUTTING = frozenset(("chunk", "split", "tensor_split", "array_split"))
 """Functions that cut a batch into parts."""
@@ -52,7 +55,7 @@ def is_a_loop_of_its_own(facts: Facts, calls: EqualCalls, computing: Bools) -> b
         return False
     if any(writes_in_place(facts.trace.name_of(row)) for row in rows[computing].tolist()):
         return False
-    if _have_parameters_each(facts, calls):
+    if _have_parameters_each(facts, calls) or _compute_the_same(facts, calls):
         return False
     site, is_random = call_site(facts, calls.site), operators_of(facts.trace, RANDOM)[rows].any()
     for run in loops_of(facts, calls):
@@ -95,6 +98,17 @@ def _lines_of(facts: Facts, run: Rows) -> tuple[list[CallSite], list[CallSite]]:
     first, marks = int(run[0]), located_marks(facts)
     inside = marks[(marks >= first) & (marks < facts.tree.stop[int(run[-1])])]
     return body_and_called(facts, inside, first)
+
+
+def _compute_the_same(facts: Facts, calls: EqualCalls) -> bool:
+    """Whether the watch of calls saw that the rounds mostly compute again what the step has computed before."""
+    located, known = located_flow(facts), facts.run.recomputation
+    if located is None or known is None:
+        return False
+    numbers = distinct(calls_around(facts, located, calls.operators.ravel()))
+    numbers = numbers[numbers >= 0]
+    again = [number for number, _ in known.again]
+    return bool(numbers.size) and bool(np.isin(numbers, again).mean() >= _MOSTLY_AGAIN)
 
 
 def _takes_the_same(body: list[CallSite]) -> bool:
