@@ -97,10 +97,10 @@ class Recordings:
             running.stop()
         return running
 
-    def drop(self) -> int:
-        """Stop the running recording and discard it. Returns its number of events."""
-        with self._ending() as written:
-            return written.counted.events if written else 0
+    def drop(self) -> None:
+        """Stop the running recording and discard it; what it held is charged."""
+        with self._ending():
+            pass
 
     def keep_prologue(self) -> int:
         """Stop the running recording and return its number of events. It becomes the prologue, unless the present one
@@ -168,23 +168,21 @@ class Recordings:
         """Stop the running recording, write it, count what it holds, and release it; in the end close the file unless
         it was kept. Charges the time this takes, and gives the freed memory back to the system, or the program would
         keep it."""
-        with self._allowance.spending():
-            stopped, file = self.stop(), None
-            try:
-                if stopped is None:
-                    yield None
-                else:
-                    file = write_plain(stopped, self._directory)
-                    counted = self._count(file)
-                    read(stopped, counted)
-                    stopped.let_go()
-                    yield _Written(file, counted)
-            finally:
-                if stopped is not None:
-                    stopped.let_go()
-                if file is not None and file not in (self.prologue, self._aside, self.located):
-                    file.close()
+        with self._allowance.spending(), ExitStack() as closing:
+            stopped, written = self.stop(), None
+            if stopped is not None:
+                closing.callback(stopped.let_go)
+                file = write_plain(stopped, self._directory)
+                closing.callback(self._close_unless_kept, file)
+                written = _Written(file, self._count(file))
+                read(stopped, written.counted)
+                stopped.let_go()  # before the file is packed, which takes memory too
+            yield written
             give_back()
+
+    def _close_unless_kept(self, file: IO[bytes]) -> None:
+        if file not in (self.prologue, self._aside, self.located):
+            file.close()
 
     def _count(self, file: IO[bytes]) -> Counted:
         counted = count_events(file)

@@ -186,11 +186,11 @@ def _settings(*, synchronisations: bool, trees: bool) -> Any:
     """Settings that make Kineto record CUDA's synchronisations too: which stream waits for which, and how long a thread
     waits for a stream. Without ``trees`` the stop makes no objects of Python. The class is private and warns from 2.14
     on. None if nothing is to be set, it fails, or warnings are errors."""
-    wanted: dict[str, Any] = {"enable_cuda_sync_events": True} if synchronisations else {}
-    for more in ({}, {"trace_only": True})[: 1 if trees else 2][::-1]:
-        if wanted | more:
+    wanted = {"enable_cuda_sync_events": True} if synchronisations else {}
+    for settings in [wanted] if trees else [{**wanted, "trace_only": True}, wanted]:  # an older version has not both
+        if settings:
             with suppress(AttributeError, TypeError, Warning):
-                return torch._C._profiler._ExperimentalConfig(**(wanted | more))
+                return torch._C._profiler._ExperimentalConfig(**settings)  # type: ignore[arg-type]  # all are flags
     return None
 
 
