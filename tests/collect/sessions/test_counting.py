@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
-from profkit.collect.sessions.counting import STOP_MARK, Counted, count_events
+from profkit.collect.sessions.counting import ACCUMULATES, STOP_MARK, Counted, count_events
 from profkit.collect.sessions.exporting import write_plain
 from profkit.collect.sessions.host_marks import open_mark
 from profkit.collect.sessions.session import ProfilerSession
+
+RECORDED = Path(__file__).parents[3] / "traces" / "recorded"
 
 
 def event(name: str, ts: str, dur: str, kind: str = "cpu_op", gap: str = " ") -> str:
@@ -97,3 +101,15 @@ def test_a_recording_without_events_holds_none(tmp_path):
     session.stop()
     with write_plain(session, tmp_path) as file:
         assert count_events(file) == Counted()
+
+
+def test_recordings_of_a_gpu_are_counted_as_their_json_tells():
+    """Those of two versions of PyTorch, with kernels and calls of the runtime."""
+    traces = sorted(RECORDED.glob("**/*.pt.trace.json.gz"))
+    assert len(traces) > 20
+    for trace in traces[::8]:
+        text = gzip.decompress(trace.read_bytes())
+        events = [one for one in json.loads(text)["traceEvents"] if one["ph"] in "Xi" and "cat" in one]
+        names = [one["name"] for one in events if one["cat"] != "Trace" and not one["name"].startswith("profkit.")]
+        found = count_events(io.BytesIO(text))
+        assert (found.events, found.gradients_added) == (len(names), names.count(ACCUMULATES)), trace
