@@ -24,7 +24,7 @@ from profkit.derive.operators.source_lines import Lines, find_lines
 from profkit.derive.operators.updates import Updates, find_updates
 from profkit.derive.steps.allocations import Memory, follow_memory
 from profkit.derive.steps.boundaries import ONE_UPDATE, UNDIVIDED, Steps, find_steps, take_whole
-from profkit.derive.steps.crowding import find_crowding
+from profkit.derive.steps.crowding import find_crowding, part_of_workers, split
 from profkit.derive.steps.distortion import (
     ATTACHED,
     estimate_overhead,
@@ -280,11 +280,21 @@ class Facts:
 
     @_fact
     def crowding(self) -> Intervals:
-        """When the recorded thread waited for a CPU in the measured steps. Nothing beside a device, which hides that,
-        and beside other ranks, for which a rank waits longer and shorter."""
+        """When the recorded thread waited for a CPU that another program had, in the measured steps. Nothing beside a
+        device, which hides that, and beside other ranks, for which a rank waits longer and shorter."""
+        return self._crowding[1]
+
+    @_fact
+    def crowding_by_workers(self) -> Intervals:
+        """The same for CPUs that the workers of the program's own DataLoaders had."""
+        return self._crowding[0]
+
+    @_fact
+    def _crowding(self) -> tuple[Intervals, Intervals]:
         if self.device.present or self.run.identity is not None:
-            return NOTHING
-        return find_crowding(self.trace, self.tree, self.steps, self.run, self.loading)
+            return NOTHING, NOTHING
+        found = find_crowding(self.trace, self.tree, self.steps, self.run, self.loading)
+        return split(found, part_of_workers(self.workers, self.samples))
 
     @_fact
     def disturbance(self) -> Thinned:

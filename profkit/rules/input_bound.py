@@ -175,6 +175,8 @@ class _Loading(Struct, frozen=True):
     """How many a step asks for."""
     cpu_share: float = 1.0
     """The share of the preparation during which the main process is not blocked."""
+    crowded_ns: float = 0.0
+    """How long the model waits for a CPU that a worker has. It is part of the rest."""
 
     @property
     def batch_ns(self) -> float:
@@ -195,6 +197,11 @@ class _Loading(Struct, frozen=True):
     def needed(self) -> int:
         """How many workers have a batch ready for each step if each has a CPU."""
         return max(1, math.ceil(self.batch_ns / max(self.rest_ns, 1.0)))
+
+    @property
+    def lost_ns(self) -> float:
+        """Both waits: for the batch, and for a CPU."""
+        return self.wait_ns + self.crowded_ns
 
     def most_workers(self, host: Host) -> int:
         """As many as keep all CPUs busy: one per CPU, more if a batch is blocked, as far as memory allows."""
@@ -256,7 +263,7 @@ def _suspect_waits_of_steps(facts: Facts) -> Suspicions:
         return
     loading = _measure(facts, rows)
     picks = 2 * int(picked_one_by_one(facts, rows).sum()) >= len(rows)  # `per-sample-fetch` reports those
-    if picks or _is_hiccup(facts, rows):
+    if picks or (_is_hiccup(facts, rows) and loading.crowded_ns < _LEAST_SHARE * loading.rest_ns):
         return
     if in_vain := _handed_over_in_vain(facts, loading) or _orders_made_afresh(facts, loading):
         yield in_vain
@@ -264,6 +271,8 @@ def _suspect_waits_of_steps(facts: Facts) -> Suspicions:
     if _workers_would_not_last(facts, loading) or _has_no_cpu_left(facts, loading):
         if (making := _making(facts, loading, 0.0)) is not None:
             yield _suspect_making(facts, loading, _Plan(loading.workers), making, 0.0)
+        else:
+            yield from _suspect_crowding(facts, loading)
         return
     plan = _plan_workers(facts, loading, _others_cpus(facts))
     edit = _wait_for(facts, loading, plan)
@@ -380,18 +389,47 @@ def _making(facts: Facts, loading: _Loading, least: float) -> _Making | None:
         return None
     edit = _without_part(facts, loading, known[1])
     saved = replay(facts, edit).fraction
-    is_told = saved >= max(least, _WORTH) and replay(facts, remove(loading.rows)).fraction >= _LEAST_SHARE
+    is_told = saved >= max(least, _WORTH) and replay(facts, _without_waits(facts, loading)).fraction >= _LEAST_SHARE
     return _Making(*known, edit, saved) if is_told else None
 
 
 def _without_part(facts: Facts, loading: _Loading, share: float) -> Edit:
-    """The requests if that share of making a batch is gone. Workers then are ready the sooner."""
-    kept_share = 1 - share
+    """The waits if that share of making a batch is gone. Workers then are ready the sooner."""
+    kept_share, crowded_share = 1 - share, 1.0
     if loading.workers:
-        still_ns = loading.batch_ns * kept_share / loading.workers - loading.rest_ns
-        kept_share = min(max(still_ns, _handing_over_ns(facts, loading.rows)) / max(loading.wait_ns, 1.0), 1.0)
+        alone_ns = loading.rest_ns - loading.crowded_ns
+        all_ns = (alone_ns + loading.batch_cpu_ns * kept_share) / _usable(facts)
+        crowded_share = min(max(0.0, all_ns - alone_ns) / max(loading.lost_ns, 1.0), 1.0)
+        still_ns = max(loading.batch_ns * kept_share / loading.workers, all_ns) - loading.rest_ns
+        kept_share = min(max(still_ns, _taking_ns(facts, loading)) / max(loading.wait_ns, 1.0), 1.0)
     kept = (facts.trace.events.duration_ns[loading.rows] * kept_share).astype(np.int64)
-    return shrink(loading.rows, kept, _UNCERTAINTY)
+    return _shorter(facts, shrink(loading.rows, kept, _UNCERTAINTY), loading, crowded_share)
+
+
+def _without_waits(facts: Facts, loading: _Loading) -> Edit:
+    return _shorter(facts, remove(loading.rows), loading, 0.0)
+
+
+def _shorter(facts: Facts, edit: Edit, loading: _Loading, crowded_share: float) -> Edit:
+    """With only that share of the waits for a CPU as well."""
+    waits = facts.crowding_by_workers
+    if not loading.crowded_ns:
+        return edit
+    gone_share = (1 - crowded_share) * loading.crowded_ns / facts.steps.per_step_ns(waits.total_ns)
+    kept_ns = ((1 - gone_share) * (waits.end_ns - waits.start_ns)).astype(np.int64)
+    return combine([edit, shrink_spans(waits.start_ns, waits.end_ns, kept_ns, _UNCERTAINTY)])
+
+
+def _taking_ns(facts: Facts, loading: _Loading) -> float:
+    """What the main process computes itself while it asks for a batch: it maps and copies what a worker hands over."""
+    known = facts.run.feeding
+    computes_ns = 0.0 if known is None else min(known.loading_cpus, 1.0) * loading.wait_ns
+    return max(computes_ns, _handing_over_ns(facts, loading.rows))
+
+
+def _usable(facts: Facts) -> float:
+    """The number of CPUs; without limit if unknown."""
+    return float(facts.run.host.cpus) if facts.run.host is not None else math.inf
 
 
 def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Making, by_workers: float) -> Suspicion:
@@ -399,11 +437,6 @@ def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Makin
     share, of_line = format_share(making.share), format_share(making.line_share)
     in_line = "" if share == of_line else f", {of_line} to this line of it"
     calls = f", which calls `{making.callee}`" if making.callee else ""
-    who = (
-        "the main process prepares it while the model waits"
-        if loading.workers == 0
-        else f"{format_count(loading.workers or 0, 'worker')} cannot keep up"
-    )
     workers = (
         f"{format_count(plan.workers or 0, 'worker')} would make the step {format_share(by_workers)} shorter."
         if by_workers >= _WORTH and plan.workers not in (None, loading.workers)
@@ -416,7 +449,7 @@ def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Makin
     advice = advice_on(facts, making.lines[0].file, making.lines[0].line, making.callee)
     does = f" {advice.does}" if advice else ""
     return Suspicion(
-        message=f"Each step waits {_told(facts, loading.wait_ns)} for its batch, because {who}. {share} of that goes "
+        message=f"{_waits_told(facts, loading)} {share} of a batch goes "
         f"to `{making.name}`{in_line}{calls}.{does} Without the function the step would be at most "
         f"{format_share(making.saved)} shorter. {workers}",
         fix=advice.fix if advice else _CHEAPER,
@@ -427,6 +460,40 @@ def _suspect_making(facts: Facts, loading: _Loading, plan: _Plan, making: _Makin
         kind=Kind.OPPORTUNITY,
         places=Places.of([*making.lines, *loader_places(facts, loading.rows).all()]),
         evidence={**_evidence(facts, loading, plan), "making_share": round(making.share, 4)},
+    )
+
+
+def _waits_told(facts: Facts, loading: _Loading) -> str:
+    """A sentence: how long a step waits, and why."""
+    waits = f"Each step waits {_told(facts, loading.wait_ns)} for its batch"
+    if loading.workers == 0:
+        return f"{waits}, because the main process prepares it while the model waits."
+    workers = format_count(loading.workers or 0, "worker")
+    if not loading.crowded_ns:
+        return f"{waits}, because {workers} cannot keep up."
+    shared = f"{workers} and the model share {format_count(int(_usable(facts)), 'CPU')}"
+    return f"{waits} and {_told(facts, loading.crowded_ns)} for a CPU, because {shared}."
+
+
+def _suspect_crowding(facts: Facts, loading: _Loading) -> Suspicions:
+    """The workers take the CPUs from the model, and no function of the program takes most of a batch."""
+    saved = replay(facts, edit := _without_part(facts, loading, 1.0)).fraction
+    if not loading.crowded_ns or saved < _LEAST_SHARE:
+        return
+    places, slowest = loader_places(facts, loading.rows), _slowest_line(facts, loading)
+    yield Suspicion(
+        message=f"{_waits_told(facts, loading)} With batches that cost nothing the step would be "
+        f"{format_share(saved)} shorter.",
+        fix="Make each sample once and keep it, where it is the same in each epoch, and take whole batches of tensors "
+        "by index. Fewer or more workers change little: they need the same time of the CPUs."
+        + (slowest[1] if slowest else ""),
+        rows=loading.rows,
+        edit=edit,
+        confidence=0.7,
+        severity=Severity.MEDIUM,  # some of what makes a batch is necessary
+        kind=Kind.OPPORTUNITY,
+        places=Places(places.location, (slowest[0], *places.also)) if slowest else places,
+        evidence=_evidence(facts, loading, _Plan(loading.workers)),
     )
 
 
@@ -524,6 +591,8 @@ def _evidence(facts: Facts, loading: _Loading, plan: _Plan) -> dict[str, float |
         found["cpus_computing"] = round(plan.cpus.computing, 2)
     if plan.cpus is not None and not plan.cpus.are_enough:
         found["cpus_others"] = round(plan.cpus.others, 2)
+    if loading.crowded_ns:
+        found["wait_for_cpu_ns_per_step"] = int(loading.crowded_ns)
     if loading.account is not None and loading.workers:
         names = ("fetch_ns", "collate_ns", "send_ns", "cpu_ns", "blocked_ns")
         found |= {f"batch_{name}": round(loading.account.per_batch(name)) for name in names}
@@ -604,7 +673,26 @@ def _measure(facts: Facts, rows: Rows) -> _Loading:
     if "MultiProcessing" not in facts.trace.names[code]:
         return _Loading(rows, waited, rest, 0, cpu_share=_cpu_share(facts))
     known = [loader.workers for loader in facts.run.loaders if loader.workers]
-    return _Loading(rows, waited, rest, max(known, default=None), busiest_loader(facts), per_step(facts, rows))
+    return _Loading(
+        rows,
+        waited,
+        rest,
+        max(known, default=None),
+        busiest_loader(facts),
+        per_step(facts, rows),
+        crowded_ns=_crowded_ns(facts, rest),
+    )
+
+
+def _crowded_ns(facts: Facts, rest_ns: float) -> float:
+    """How long a step without its batch waits for a CPU that a worker has. No more than unrecorded steps show: beside a
+    recording, which begins as the workers fill their queue, it may be longer."""
+    feeding, threads = facts.run.feeding, facts.run.flags.get("torch_threads")
+    found_ns = facts.steps.per_step_ns(facts.crowding_by_workers.total_ns)
+    if feeding is None:
+        return found_ns
+    wanted = max(threads, 1) if isinstance(threads, int) else 1
+    return min(found_ns, rest_ns * max(0.0, 1 - feeding.computing_cpus / wanted))
 
 
 def _cpu_share(facts: Facts) -> float:

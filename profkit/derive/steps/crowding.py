@@ -13,6 +13,8 @@ that take 44 to 87 % of the step were said to take 4 to 17, and 33 to 73 now.
 The recorded thread also waits for the others that share its operators, which had to wait as well and were not counted:
 no more is taken than was counted, times the threads. A loop that decodes beside other work took 103 to 186 ms a step,
 of which 68 to 130 were counted; 15 to 18 remain, and 18.6 are what a quiet machine takes.
+
+A DataLoader's workers belong to the program, and their part of the waits to its step: it is there in each run.
 """
 
 from __future__ import annotations
@@ -22,9 +24,10 @@ import numpy as np
 from profkit.derive.steps.boundaries import Steps
 from profkit.derive.timeline.intervals import NOTHING, Intervals, union
 from profkit.derive.timeline.tree import Tree
-from profkit.run.directory import Run
+from profkit.run.directory import LoadSample, Run
 from profkit.trace.events import Bools, Category, Float64s, Int64s, Rows, Trace
-from profkit.trace.statistics import distinct_rows
+from profkit.trace.statistics import distinct_rows, median
+from profkit.trace.worker_records import Workers
 
 _LEAST_SHARE = 0.05
 """Of a step: steps of one program differ by as much without any cause."""
@@ -40,6 +43,8 @@ _MOST_OF_STRETCH = 0.95
 """Something of it was computed."""
 _SURELY = 2.0
 """Standard deviations."""
+_FEW_CPUS = 0.25
+"""The background load of an idle machine varies by about that much: workers that use less are not what takes CPUs."""
 _TIMES_USUAL = 3.0
 """Inputs of other lengths seldom change an operator by more (as in `profkit.savings.outliers`)."""
 
@@ -69,6 +74,27 @@ def find_crowding(trace: Trace, tree: Tree, steps: Steps, run: Run, loading: Boo
     usual_ns = _usual(end_ns - start_ns, kind)[looked_at]
     taken_ns = _waits_in(length_ns, usual_ns, step, counted_ns, threads * counted_ns).astype(np.int64)
     return union(end_ns[looked_at] - taken_ns, end_ns[looked_at])
+
+
+def part_of_workers(workers: Workers, samples: tuple[LoadSample, ...]) -> float:
+    """The share of a DataLoader's workers in what other processes than the main one keep busy; 0 if unknown."""
+    others = [sample.others_cpus for sample in samples if sample.others_cpus is not None]
+    ends = [(record.workers, record.sums[0], record.sums[-1]) for record in workers.records if len(record.sums) > 1]
+    busy = [
+        count * (last.cpu_ns - first.cpu_ns) / (last.elapsed_ns - first.elapsed_ns)
+        for count, first, last in ends
+        if last.elapsed_ns > first.elapsed_ns
+    ]
+    if not others or not busy:
+        return 0.0
+    taken = max(0.0, sum(busy) / len(busy))
+    return taken / max(taken, median(others), _FEW_CPUS)
+
+
+def split(found: Intervals, part: float) -> tuple[Intervals, Intervals]:
+    """The first ``part`` of each interval, and the rest of each."""
+    between_ns = found.start_ns + np.rint(part * (found.end_ns - found.start_ns)).astype(np.int64)
+    return union(found.start_ns, between_ns), union(between_ns, found.end_ns)
 
 
 def _waits_in(length_ns: Int64s, usual_ns: Float64s, step: Rows, least_ns: Float64s, most_ns: Float64s) -> Float64s:
