@@ -1,8 +1,9 @@
 """The backward pass computes gradients of parameters that nobody uses.
 
 What it detects
-In the located step, nodes of a backward pass that add to the gradients of parameters which no optimizer then updates,
-while other gradients of the same pass are of use: an optimizer's, or those of an input. Either the gradient is cleared
+In the located step, nodes of a backward pass that add to the gradients of parameters which no optimizer then updates.
+Other gradients of the same pass are of use, an optimizer's or those of an input; or a later pass of the same step makes
+the gradients with which an optimizer steps. Either the gradient is cleared
 before the optimizer that holds the parameter steps, like a discriminator's after the generator's loss went through it,
 or all weights' after an attack on the inputs; or no optimizer holds the parameter and nothing changes it, like a
 pretrained part of which only the head is trained. Nothing is reported if an
@@ -106,7 +107,8 @@ class _Stores(Struct, frozen=True):
 def unused_gradients(facts: Facts) -> Suspicions:
     """Look at each line that runs a backward pass with a useless part."""
     stores = _find_stores(facts)
-    useless = stores.unused & among(stores.backward_pass, stores.backward_pass[~stores.unused])
+    is_whole = ~among(stores.backward_pass, stores.backward_pass[~stores.unused])
+    useless = stores.unused & (~is_whole | _is_followed_by_step(facts, stores))
     for rows in frequent_lines(facts, stores.rows[useless & facts.measured[stores.rows]]):
         mine = among(stores.rows, rows)
         is_held = not stores.unheld[mine].mean() > 0.5
@@ -114,10 +116,11 @@ def unused_gradients(facts: Facts) -> Suspicions:
         yield Suspicion(
             message=f"{format_count(count, 'gradient')} a step that this backward pass computes "
             f"{pick_form(count, *(_CLEARED if is_held else _BELONGS))}.",
-            fix=_HELD if is_held else _UNHELD,
+            fix=_WHOLE if is_whole[mine].all() else _HELD if is_held else _UNHELD,
             rows=rows,
             places=_places(facts, rows, stores, useless, is_held),
             edit=_without(facts, stores, mine),
+            confidence=0.7 if is_whole[mine].all() else 0.9,  # a hook may take what the other nodes make
             evidence={"gradients_per_step": count},
         )
 
@@ -135,6 +138,10 @@ _HELD = (
     "of the optimizer that steps next, or with the input that is changed. Autograd then computes no other gradient. If "
     "the other model only hands its output to the trained one, `detach()` that output. If it stands behind the trained "
     "one, call `requires_grad_(False)` on it before this forward pass, and with True before its own."
+)
+_WHOLE = (
+    "If this pass serves parameters alone, remove it: other gradients take the place of these before the optimizer "
+    "steps. If a hook takes something of it, ask for that by `torch.autograd.grad(loss, [tensor])`."
 )
 _UNHELD = (
     "Call `requires_grad_(False)` before the training on the part of the model that no optimizer holds. If it is meant "
@@ -196,6 +203,16 @@ def _nodes(facts: Facts) -> Rows:
     """The backward nodes of the measured steps, in time order on each thread."""
     nodes = np.flatnonzero(facts.tree.outermost(facts.lines.backward) & facts.measured)
     return nodes[np.lexsort((facts.trace.events.start_ns[nodes], facts.trace.events.lane[nodes]))]
+
+
+def _is_followed_by_step(facts: Facts, stores: _Stores) -> Bools:
+    """For each store, whether an optimizer steps later in the same step of the program. A whole pass in vain is one
+    that is given up, as with a loss that is NaN, if nothing steps."""
+    starts, step = facts.trace.events.start_ns, facts.step_of(stores.rows)
+    updates = facts.updates.rows
+    last_ns = np.full(len(facts.steps.start_ns) + 1, -1, dtype=np.int64)  # the last one is for no step
+    np.maximum.at(last_ns, facts.step_of(updates), starts[updates])
+    return np.asarray(last_ns[step] > starts[stores.rows])
 
 
 def _without(facts: Facts, stores: _Stores, mine: Bools) -> Edit:

@@ -1,13 +1,15 @@
-"""Rows are computed at cost, and then most of them are multiplied by zeros.
+"""Rows are computed at cost, and then most of them are multiplied by zeros or ignored by the loss.
 
 What it detects
-Products in which most rows of one factor meet an exact zero in the other: weights or a mask. The values are those of
-the located step. Counted are the calls that made these rows and nothing else, as long as each of them works on every
-row by itself: layers, activations, losses without reduction. Experts that all compute every token, while the gate
-chooses one, are the usual case; a head that computes every position for a loss that a mask keeps a few of is another.
-Not reported: zeros here and there within rows (dropout, activations, masks of attention), zeros that all stand at one
-end (padding), results that something else takes too, the weights themselves among them, and soft gates. Tensors on a
-device are not looked at, nor steps with so many calls that only some were seen.
+Products in which most rows of one factor meet an exact zero in the other: weights or a mask; and losses over classes
+that ignore most of their rows (`ignore_index`), as those of masked language models do. The values are those of the
+located step. Counted are the calls that made these rows and nothing else, as long as each of them works on every row by
+itself: layers, activations, losses without reduction. Before a loss that ignores rows they count up to the next
+residual connection. Experts that all compute every token, while the gate chooses one, are the usual case; a head that
+computes every position for a loss of a few of them is another. Not reported: zeros here and there within rows (dropout,
+activations, masks of attention), zeros that all stand at one end (padding), results that something else takes too, the
+weights themselves among them, and soft gates. Tensors on a device are not looked at, nor steps with so many calls that
+only some were seen.
 
 Why is this bad?
 A zero costs as much as any number: the layer computes the row, writes it, multiplies it, and its backward pass computes
@@ -59,6 +61,16 @@ from profkit.trace import Float64s, Rows
 
 _UNCERTAINTY = 0.35
 """Picking the rows takes time, products of fewer rows are less efficient, and the next step has other zeros."""
+_PICK_ROWS = (
+    "Pick the rows that count before computing (`x[mask]`, `nonzero`, tokens sorted by their expert). Put the results "
+    "back with `index_add_` or `index_copy`. Average over the rows that are left as before."
+)
+_PICK_TARGETS = (
+    "Pick the rows that have a target before the last layers, and their targets. The mean over them stays the same:\n"
+    "    chosen = labels != -100\n"
+    "    loss = cross_entropy(head(hidden[chosen]), labels[chosen])\n"
+    "Of a model of Transformers, call the parts one by one: the encoder, then the head on the chosen rows."
+)
 _NOT_LOOKED_AT = "factors were not looked at: they lie on a device, or the step has too many calls to see all"
 
 
@@ -107,11 +119,11 @@ def _suspect(facts: Facts, found: _Zeroed, rows: Rows, share: Float64s) -> Suspi
     kept = np.maximum(share, call_ns(facts) / np.maximum(spent_ns(facts, rows), 1)).clip(max=1)
     count, most = times_per_step(facts, rows), max(found.products, key=lambda one: one.rows)
     zero = float(np.mean([one.zero for one in found.products]))
+    lost = "ignored by the loss" if most.ignored else "multiplied by exact zeros"
     return Suspicion(
         message=f"{format_count(count, 'operator')} a step {pick_form(count, 'computes', 'compute')} {most.rows:,} "
-        f"rows, but {format_share(zero)} of them are multiplied by exact zeros here, and nothing else uses them.",
-        fix="Pick the rows that count before computing (`x[mask]`, `nonzero`, tokens sorted by their expert). Put "
-        "the results back with `index_add_` or `index_copy`. Average over the rows that are left as before.",
+        f"rows, but {format_share(zero)} of them are {lost} here, and nothing else uses them.",
+        fix=_PICK_TARGETS if most.ignored else _PICK_ROWS,
         rows=rows,
         edit=combine([take_less(facts, rows, kept, _UNCERTAINTY), scale_backward(facts, rows, share, _UNCERTAINTY)]),
         worth=LOW_FROM,

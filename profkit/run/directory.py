@@ -271,12 +271,14 @@ class GradientUse(Struct, frozen=True):
 
 class ZeroedResult(Struct, frozen=True):
     """A product in which the share ``zero`` of so many ``rows`` of one factor is multiplied by zeros. ``call`` is the
-    number of its event in the located step; ``makers`` are the calls that made these rows for nothing else."""
+    number of its event in the located step; ``makers`` are the calls that made these rows for nothing else. If
+    ``ignored``, it is a loss instead, and these are the rows whose targets it ignores."""
 
     call: int
     makers: tuple[int, ...]
     rows: int
     zero: float
+    ignored: bool = False
 
 
 class UnreadResult(Struct, frozen=True):

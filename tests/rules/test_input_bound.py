@@ -133,7 +133,9 @@ def test_a_line_that_takes_most_of_a_batch_itself_leads_with_the_price_of_its_fu
     (found,) = dominating(26, 6)
     assert found.location is not None
     assert (found.location.line, found.kind) == (21, Kind.OPPORTUNITY)
-    assert "80 % of that goes to `Set.__getitem__`, 65 % to this line of it. Without the function the" in found.message
+    assert (
+        "80 % of a batch goes to `Set.__getitem__`, 65 % to this line of it. Without the function the" in found.message
+    )
     assert (
         "step would be at most 32 % shorter. Workers would take the CPUs from the model and gain nothing here."
         in found.message
@@ -182,7 +184,7 @@ def test_samples_say_which_line_makes_a_batch_and_what_it_calls():
     (found,) = sampled({(0, 1): 26, (0, 2): 6, (0,): 8})
     assert found.location is not None
     assert (found.location.line, found.kind) == (21, Kind.OPPORTUNITY)
-    assert "80 % of that goes to `Set.__getitem__`, 65 % to this line of it, which calls `copy.deepcopy`." in (
+    assert "80 % of a batch goes to `Set.__getitem__`, 65 % to this line of it, which calls `copy.deepcopy`." in (
         found.message
     )
     assert found.edit is not None

@@ -10,7 +10,7 @@ from profkit.rules.base import CannotLook
 from profkit.rules.unused_gradients import unused_gradients
 from profkit.run.directory import CallSite, GradientUse, Run, Unwatched
 from profkit.savings.simulate import predict_saving
-from tests.traces import facts_of, mark, op, step
+from tests.traces import annotation, facts_of, mark, op, step
 
 Json = dict[str, Any]
 SITES = (CallSite("gan.py", 7, "train", "loss.backward()"),)
@@ -117,6 +117,17 @@ def test_another_pass_that_an_optimizer_uses_does_not_make_this_one_useless():
         return [op("aten::linear", at, 20), *layer(at + 40), op("aten::linear", at + 96, 8), *layer(at + 110)]
 
     assert find(facts_with(GradientUse(thrown_away=(0, 1), taken=(2, 3)), two_passes)) == []
+
+
+def test_a_whole_pass_is_in_vain_where_an_optimizer_steps_with_other_gradients():
+    def one_layer(at: float) -> list[Json]:
+        return [op("aten::linear", at, 20), *layer(at + 40), annotation("Optimizer.step#SGD.step", at + 120, 20)]
+
+    (found,) = find(facts_with(GradientUse(thrown_away=(0, 1)), one_layer))
+    assert found.evidence == {"gradients_per_step": 2}
+    assert "remove it" in found.fix
+    facts = facts_with(GradientUse(thrown_away=(0, 1)), one_layer)
+    assert predict_saving(facts, found.edit).fraction == pytest.approx((40 + 4 + 3 + 4) / LENGTH, abs=0.03)
 
 
 def test_what_was_not_watched_it_cannot_judge():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from profkit.core.marks import CALL_MARK
 from profkit.rules.base import CannotLook, Need, Suspicion, missing_needs
@@ -53,6 +54,12 @@ def test_the_rows_that_meet_zeros_are_left_out():
         "uses them."
     )
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.45, abs=0.06)
+
+
+def test_rows_that_a_loss_ignores_are_told_as_such():
+    (found,) = find(facts_with(zeroed(replace(FOUND, ignored=True))))
+    assert "75 % of them are ignored by the loss here" in found.message
+    assert "labels != -100" in found.fix
 
 
 def test_without_such_products_it_is_silent():

@@ -319,7 +319,7 @@ class CallWatch(overrides.TorchFunctionMode):
                 self._end_early()
             return asking(function, sys._getframe(1))(*arguments, **named)
         with self._past_functions(), self._past_dispatch():
-            call = self._open(function, name, arguments, named)
+            call = self._open(function, name, arguments, named, is_update=_updates(sys._getframe(1)))
         function = asking(function, sys._getframe(1))
         if call is None:
             return function(*arguments, **named)
@@ -336,11 +336,13 @@ class CallWatch(overrides.TorchFunctionMode):
             self._close(call, result)
         return result
 
-    def _open(self, function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> _Open | None:
+    def _open(
+        self, function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any], *, is_update: bool
+    ) -> _Open | None:
         """What is known about a call before it runs; None if that failed, which ends the watch."""
         begun = self.budget.begin()
         try:
-            return self._look_at(function, name, arguments, named)
+            return self._look_at(function, name, arguments, named, is_update)
         except Exception as error:  # for example a library's mode with objects that only look like tensors
             self.stop()
             self.budget.fail(error)
@@ -371,7 +373,9 @@ class CallWatch(overrides.TorchFunctionMode):
                 self.found = known if known.rows or known.sparse else None
         self.stop()
 
-    def _look_at(self, function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> _Open:
+    def _look_at(
+        self, function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any], is_update: bool
+    ) -> _Open:
         every = list(_tensors_in((arguments, tuple(named.values()))))
         given = [tensor for tensor in every if is_plain(tensor)]
         if name in _ENDS_GRAPH:
@@ -381,7 +385,7 @@ class CallWatch(overrides.TorchFunctionMode):
             for tensor in given:
                 self._identities.memory_of(tensor).is_shared = True
         makers = {maker for tensor in given if (maker := self._maker_of(tensor)) is not None}
-        call = self._recognise(function, name, arguments, named, given)
+        call = None if is_update else self._recognise(function, name, arguments, named, given)
         for maker in makers:
             maker.users.append(call)
         memories = [self._identities.memory_of(tensor) for tensor in given] if self._step == 0 else []
@@ -389,7 +393,7 @@ class CallWatch(overrides.TorchFunctionMode):
             self._flow.begin(name, call is not None, [*zip(memories, given, strict=True)], len(given) == len(every))
             self._unread.take(None if call is None else call.number, name, memories)
             if call is not None:
-                self._zeroed.note(call.number, name, given, self._number_of_maker)
+                self._zeroed.note(call.number, name, given, self._number_of_maker, named)
                 self._forms.note(call.number, name, given)
                 is_whole = not self.sampling.is_on
                 self._factors.note(call.number, name, [*zip(memories, given, strict=True)], is_whole=is_whole)
@@ -554,6 +558,12 @@ def _is_about_to_ask(frame: FrameType | None) -> bool:
         is_between = str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN
         frame = frame.f_back
     return False
+
+
+def _updates(frame: FrameType) -> bool:
+    """Whether an optimizer of PyTorch calls: no update repeats another, and a step may have hundreds of its calls.
+    Clearing gradients is none."""
+    return str(frame.f_globals.get("__name__")).startswith("torch.optim.") and frame.f_code.co_name != "zero_grad"
 
 
 def _is_unnoticed() -> bool:

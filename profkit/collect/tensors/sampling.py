@@ -1,7 +1,7 @@
 """Which calls of PyTorch a watch looks at, once it has looked at many.
 
 A look takes 10 to 60 µs of CPU time, passing a call by 5. So of a step with many calls only the first are all looked
-at, until that has taken a quarter of the budget. After that each call site, a place in the program with a function that
+at, until that has taken half of the budget. After that each call site, a place in the program with a function that
 it calls there, is known by its first looks: if none of them repeated an earlier call, the watch only looks at every
 sixteenth call there, until one of these does. What is computed again in a loop, or in each of many layers, repeats at
 its site from the second call on and stays watched.
@@ -12,8 +12,8 @@ from __future__ import annotations
 from types import FrameType
 from typing import Any
 
-WHOLE_NS = 150_000_000
-"""A step in which the watch takes less is looked at as a whole: 3,000 to 15,000 calls."""
+WHOLE_NS = 300_000_000
+"""A step in which the watch takes less is looked at as a whole: 2,000 to 15,000 calls."""
 SITE_LOOKS = 32
 """Looks at a site before any call is passed by. Loops over layers are shorter."""
 EVERY = 16

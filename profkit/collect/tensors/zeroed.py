@@ -1,4 +1,4 @@
-"""Which results are multiplied by zeros, and which calls made them for nothing else.
+"""Which results are multiplied by zeros or ignored by a loss, and which calls made them for nothing else.
 
 A product of two tensors is looked at when the program asks for it. Its smaller factor is a mask or weights; if most of
 them are exactly 0, and whole rows of the other factor meet them, the calls that made only these rows could leave them
@@ -6,17 +6,22 @@ out. Values are read from memory on the host, so that no operator runs; a factor
 calls take a result is known at the end of the step. A call joins the chain if nothing outside of it takes what it
 makes, and if it works on each row by itself.
 
+A loss over classes ignores the rows whose target is its `ignore_index`: those count as rows that meet a zero. Their
+chain ends where branches join: before a residual connection other positions need the rows too, as attention does.
+
 Not kept: factors whose zeros all stand at one end, as padding does, and zeros that lie here and there within rows, as
-dropout and activations leave them.
+dropout and activations leave them. Ignored targets at the beginning of each row are kept: they are a question that is
+given, not padding.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch._C import TensorBase
@@ -29,6 +34,11 @@ _LEAST_ZERO = 0.6
 """Of the rows. A half is what dropping whole paths leaves at most, and gains little."""
 _LEAST_DRAWN_ZERO, _LEAST_DRAWN_ROWS = 0.8, 64
 """Of weights that are drawn: nobody drops so much, but losses of few positions, drawn at random, are usual."""
+_LOSSES = frozenset(("cross_entropy", "nll_loss"))
+_IGNORED = -100
+"""The default of `ignore_index`."""
+_TURNS = frozenset(("mT", "movedim", "permute", "swapaxes", "transpose"))
+"""A loss takes the classes as the second dimension."""
 _DRAWING = ("bernoulli", "dropout", "rand", "uniform_")
 _LEAST_ROWS = 8
 """Fewer are as fast as the call."""
@@ -112,12 +122,15 @@ class _Made(NamedTuple):
 
 
 class _Product(NamedTuple):
-    """``rows`` of the factor made by the call ``maker``, of which the share ``zero`` is multiplied by zeros."""
+    """``rows`` of the factor made by the call ``maker``, of which the share ``zero`` is multiplied by zeros, or
+    ``ignored``. ``turned`` is the call that moves its classes, if one does."""
 
     call: int
     maker: int
     rows: int
     zero: float
+    ignored: bool = False
+    turned: int | None = None
 
 
 class ZeroedResults:
@@ -128,8 +141,15 @@ class ZeroedResults:
         self._products: list[_Product] = []
         self._read = 0
 
-    def note(self, call: int, name: str, given: Sequence[Tensor], maker_of: Callable[[Tensor], int | None]) -> None:
-        """``given`` are the tensors of the call with this number."""
+    def note(
+        self,
+        call: int,
+        name: str,
+        given: Sequence[Tensor],
+        maker_of: Callable[[Tensor], int | None],
+        named: Mapping[str, Any],
+    ) -> None:
+        """``given`` are the tensors of the call with this number, ``named`` its arguments with a name."""
         shapes = [tuple(tensor.shape) for tensor in given]
         self._calls[call] = _Made(name, shapes, [], [maker_of(tensor) for tensor in given])
         if name in _PRODUCTS and len(given) == 2:
@@ -140,6 +160,13 @@ class ZeroedResults:
                     continue
                 if self._is_worth(maker_of(weights), *measured):
                     self._products.append(_Product(call, maker, *measured))
+        elif name in _LOSSES and len(given) > 1:
+            maker, ignored = maker_of(given[0]), named.get("ignore_index", _IGNORED)
+            measured = self._measure_targets(given[0], given[1], ignored) if type(ignored) is int else None
+            if maker is not None and measured is not None:
+                before = self._before_turn(maker, given[0])
+                turned = (maker, None) if before is None else (before, maker)
+                self._products.append(_Product(call, turned[0], *measured, ignored=True, turned=turned[1]))
 
     def note_results(self, call: int, results: Iterable[Tensor]) -> None:
         """What the call made."""
@@ -154,6 +181,26 @@ class ZeroedResults:
         self._read += count
         bits = read_bits(weights)
         return None if bits is None else measure_zeros(_is_zero(bits, weights), tuple(scaled.shape))
+
+    def _measure_targets(self, scores: Tensor, targets: Tensor, ignored: int) -> tuple[int, float] | None:
+        count, of_classes = TensorBase.numel(targets), scores.dim() > 1 and scores.dim() == targets.dim() + 1
+        is_small = _LEAST_DRAWN_ROWS <= count <= _MOST_WEIGHTS and self._read + count <= _MOST_READ
+        if not of_classes or targets.device.type != "cpu" or targets.dtype != torch.long or not is_small:
+            return None
+        self._read += count
+        bits = read_bits(targets)
+        if bits is None:
+            return None
+        is_ignored = bits.view(np.int64) == ignored
+        share = float(is_ignored.mean())
+        return (count, share) if _LEAST_ZERO <= share < 1 and not _is_padding(is_ignored) else None
+
+    def _before_turn(self, maker: int, scores: Tensor) -> int | None:
+        """The call before this one, if all it does is to make the classes the second dimension."""
+        call = self._calls.get(maker)
+        if scores.dim() < 3 or call is None or call.name not in _TURNS or not call.given:
+            return None
+        return call.parents[0] if call.given[0][-1] == scores.shape[1] else None
 
     def _is_worth(self, maker: int | None, rows: int, zero: float) -> bool:
         """Weights that are drawn anew in the step may drop whole paths, and most of few rows by chance."""
@@ -172,24 +219,31 @@ class ZeroedResults:
         for product in self._products:
             makers = self._chain_of(product, users_of)
             if makers:
-                found.append(ZeroedResult(product.call, tuple(makers), product.rows, product.zero))
+                found.append(ZeroedResult(product.call, tuple(makers), product.rows, product.zero, product.ignored))
         return tuple(found)
 
     def _chain_of(self, product: _Product, users_of: Callable[[int], Iterable[int | None]]) -> list[int]:
         """The calls that work on these rows alone. A call is younger than those that made what it takes."""
         rows_of, waiting, chain = {product.maker: product.rows}, {product.maker}, {product.call}
+        if product.turned is not None and chain.issuperset(users_of(product.turned)):
+            chain.add(product.turned)
         while waiting:
             number = max(waiting)
             waiting.remove(number)
             call, rows = self._calls.get(number), rows_of[number]
             if call is None or not chain.issuperset(users_of(number)) or not _is_by_rows(call, rows):
                 continue
+            parents = _parents_with_rows(call, rows) - chain
+            if product.ignored and len(parents) > 1:
+                continue
             chain.add(number)
             of_parents = _rows_of_parents(call, rows)
-            for parent in _parents_with_rows(call, rows) - chain:
+            for parent in parents:
                 rows_of[parent] = of_parents
                 waiting.add(parent)
-        return sorted(chain - {product.call})
+        if product.maker not in chain:
+            return []
+        return sorted(chain if product.ignored else chain - {product.call})
 
 
 def _is_zero(bits: NDArray[Any], weights: Tensor) -> NDArray[np.bool_]:
@@ -223,6 +277,12 @@ def _is_at_one_end(zero: NDArray[np.bool_]) -> bool:
         if steps.any() and ((steps >= 0).all() or (steps <= 0).all()):
             return True
     return False
+
+
+def _is_padding(ignored: NDArray[np.bool_]) -> bool:
+    """Whether the ignored targets of each row follow the others."""
+    steps = np.diff(ignored.astype(np.int8), axis=-1)
+    return bool((steps >= 0).all() and steps.any())
 
 
 def _is_by_rows(call: _Made, rows: int) -> bool:

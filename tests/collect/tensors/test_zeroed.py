@@ -60,6 +60,67 @@ def test_a_loss_of_few_positions(layer, x):
     assert len(found.makers) == 2
 
 
+def targets(*shape: int, every: int = 5, ignored: int = -100) -> Tensor:
+    """One target in so many counts."""
+    return torch.where(few(*shape, every=every).bool(), 3, ignored)
+
+
+def test_a_loss_that_ignores_most_rows_makes_them_and_itself_for_little(layer):
+    x, wanted = torch.rand(8, ROWS, WIDTH), targets(8, ROWS)
+    (found,) = zeroed(lambda: functional.cross_entropy(layer(x).relu().view(-1, WIDTH), wanted.view(-1)))
+    assert found == ZeroedResult(call=4, makers=(0, 1, 2, 4), rows=8 * ROWS, zero=0.8, ignored=True)
+
+
+def test_where_the_classes_are_moved_for_the_loss_the_layer_is_found_all_the_same(layer):
+    x, wanted = torch.rand(8, ROWS, WIDTH), targets(8, ROWS, ignored=0)
+    (found,) = zeroed(lambda: functional.cross_entropy(layer(x).transpose(1, 2), wanted, ignore_index=0))
+    assert (found.makers, found.ignored) == ((0, 1, 2), True)
+
+
+def test_before_a_residual_connection_other_rows_are_needed(layer):
+    x, head = torch.rand(8, ROWS, WIDTH), nn.Linear(WIDTH, WIDTH)
+    (found,) = zeroed(
+        lambda: functional.cross_entropy(head((y := x.exp()) + layer(y)).view(-1, WIDTH), targets(8, ROWS).view(-1))
+    )
+    assert len(found.makers) == 3  # the head, its view and the loss
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        targets(8, ROWS, every=2),  # a half
+        torch.full((8, ROWS), 3),
+        torch.where(torch.arange(ROWS).expand(8, -1) < 9, 3, -100),  # padding
+    ],
+)
+def test_losses_that_need_most_rows_or_ignore_padding_are_silent(layer, wanted):
+    x = torch.rand(8, ROWS, WIDTH)
+    assert zeroed(lambda: functional.cross_entropy(layer(x).transpose(1, 2), wanted)) == ()
+
+
+@pytest.mark.parametrize(("rows", "is_found"), [(63, False), (64, True)])
+def test_few_targets_are_not_looked_at(layer, rows, is_found):
+    x = torch.rand(rows, WIDTH)
+    assert bool(zeroed(lambda: functional.cross_entropy(layer(x), targets(rows)))) == is_found
+
+
+def test_rows_that_a_metric_reads_too_are_needed(layer):
+    x, wanted = torch.rand(8 * ROWS, WIDTH), targets(8 * ROWS)
+
+    def with_accuracy() -> Tensor:
+        scores = layer(x)
+        right = (scores.argmax(-1) == wanted).sum()
+        return functional.cross_entropy(scores, wanted) * right
+
+    assert zeroed(with_accuracy) == ()
+
+
+def test_a_question_at_the_beginning_of_each_row_is_no_padding(layer):
+    x, wanted = torch.rand(8, ROWS, WIDTH), torch.where(torch.arange(ROWS).expand(8, -1) < 30, -100, 3)
+    (found,) = zeroed(lambda: functional.cross_entropy(layer(x).transpose(1, 2), wanted))
+    assert found.zero == 0.75
+
+
 @pytest.mark.parametrize(
     "weights",
     [
