@@ -73,8 +73,9 @@ def line_of_none(text: ProgramText, loop: Loop, name: str) -> libcst.SimpleState
     for line in reversed(before[: before.index(loop)]):
         if uses(text, line, name):
             part = line.body[0] if isinstance(line, libcst.SimpleStatementLine) and len(line.body) == 1 else None
-            named = part is not None and isinstance(part, libcst.Assign) and len(part.targets) == 1
-            if named and text_of(part.targets[0].target) == name and text_of(part.value) == "None":
+            if not isinstance(line, libcst.SimpleStatementLine) or not isinstance(part, libcst.Assign):
+                break
+            if [text_of(one.target) for one in part.targets] == [name] and text_of(part.value) == "None":
                 return line
             break
     raise Refused(f"nothing shows that `{name}` is None when the loop begins")

@@ -70,13 +70,12 @@ def _lengths(loop: libcst.For) -> tuple[str, str, libcst.BaseExpression]:
     raise Refused(_NO_BEGINNINGS)
 
 
-def _filled(
-    line: libcst.BaseStatement, index: str, length: str, lengths: libcst.BaseExpression
-) -> tuple[str, bool, str]:
+def _filled(line: libcst.CSTNode, index: str, length: str, lengths: libcst.BaseExpression) -> tuple[str, bool, str]:
     """``x``, whether all but the first elements are filled, and what with, of ``x[i, :n] = 1``."""
     part = line.body[0] if isinstance(line, libcst.SimpleStatementLine) and len(line.body) == 1 else None
     target = part.targets[0].target if isinstance(part, libcst.Assign) and len(part.targets) == 1 else None
-    if not isinstance(part, libcst.Assign) or not matchers.matches(target, _ROW_PART) or not _is_literal(part.value):
+    is_row = isinstance(target, libcst.Subscript) and matchers.matches(target, _ROW_PART)
+    if not isinstance(part, libcst.Assign) or not is_row or not _is_literal(part.value):
         raise Refused(_NO_BEGINNINGS)
     assert isinstance(target, libcst.Subscript)
     row, cut = (one.slice for one in target.slice)
@@ -110,5 +109,6 @@ def _is_made_here(text: ProgramText, loop: libcst.For, filled: str) -> bool:
     made = assigned_value(text, filled, loop)
     while isinstance(made, libcst.Call) and isinstance(made.func, libcst.Attribute) and called_name(made) in _AS_IT_IS:
         made = made.func.value
-    function = text_of(made.func) if isinstance(made, libcst.Call) else ""
-    return called_name(made) in _MAKING and function.partition(".")[0] not in _NUMPY if function else False
+    if not isinstance(made, libcst.Call):
+        return False
+    return called_name(made) in _MAKING and text_of(made.func).partition(".")[0] not in _NUMPY
