@@ -36,10 +36,15 @@ OWN_WORDS = {
     "preallocated_decoder": "outputs, _ = self.rnn_cell(seq)\n",
     "closure_whitener": "out = torch.vmap(lambda row: (row - row.mean()) / (row.std() + eps))(block)\n",
     "next_char": "logits = self.scores(hidden[:, -1])\n        return logits\n",
+    "scored_folds": "scores = cat(scores_parts, dim=0) if scores_parts else None\n    return scores\n",
+    "trainer_callbacks": "self.records[name].append(value.detach() if torch.is_tensor(value) else value)\n",
+    "straight_through": "scale.unsqueeze(0).expand(x.shape[0], -1)\n",
+    "padded_reviews": "mask[torch.arange(mask.shape[1]) < lengths.unsqueeze(1)] = True\n    return ids",
     "small_gpt": "is_causal=True,\n            dropout_p=self.dropout.p if self.training else 0.0,\n",
 }
 """Where the change differs from the fix that was written by hand: what it says."""
 REFUSED = {
+    "shuffled_arrays": "of a list of numbers it makes float64; --unsafe tries it",
     "collated_arrays": "of a list of numbers it makes float64; --unsafe tries it",
     "rotary_decoder": "the line stands in no loop of its function",
     "annotated_rollout": "`Rollout` has a base class or a decorator, which may know its attributes",

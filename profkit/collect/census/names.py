@@ -28,7 +28,8 @@ from profkit.source.code import function_name, module_names, source_file
 from profkit.source.growth import GrowthLines, Origin
 from profkit.source.syntax import Parts
 
-_MAX_DEPTH = 4
+_MAX_DEPTH = 6
+"""From a variable on: a trainer keeps a list of callbacks, one of which has a dictionary of lists of tensors."""
 _MAX_OBJECTS = 20_000
 _MAX_NODES = 50_000
 _MAX_HOLDERS = 500
@@ -280,7 +281,7 @@ class _Walk:
         self._reach = Reach(is_user)
         self._queue: deque[Reached] = deque()
         self.is_cut_short = False
-        self._seen: set[int] = set()
+        self._seen: dict[int, int] = {}
         self._nodes_left = 2 * _MAX_NODES
 
     def run(self, roots: Iterable[Reached]) -> None:
@@ -291,10 +292,16 @@ class _Walk:
             reached = self._queue.popleft()
             if issubclass(type(reached.value), Tensor):
                 self._count(reached)
-            elif reached.depth < _MAX_DEPTH and id(reached.value) not in self._seen:
-                self._seen.add(id(reached.value))
+            elif reached.depth < _MAX_DEPTH and self._is_news(reached):
+                self._seen[id(reached.value)] = reached.depth
                 self._queue.extend(held for held in self._reach.look_into(reached) if may_hold(held.value))
         self.is_cut_short |= bool(self._queue)
+
+    def _is_news(self, reached: Reached) -> bool:
+        """Whether an object was not looked into yet, or only as the last on its way, without what its containers
+        hold."""
+        known = self._seen.get(id(reached.value))
+        return known is None or reached.depth < known == _MAX_DEPTH - 1
 
     def largest(self) -> list[_Held]:
         """The names that hold most, and what they hold."""

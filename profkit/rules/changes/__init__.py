@@ -32,6 +32,7 @@ __all__ = ["AltersNumbers", "Refused", "changed_file"]
 NOT_RULES = (
     "annotations",
     "base",
+    "begun_as_none",
     "bookkeeping",
     "columns",
     "mapped_rows",
@@ -39,6 +40,7 @@ NOT_RULES = (
     "deferring",
     "drawing",
     "early_reads",
+    "filled_beginnings",
     "einsums",
     "given",
     "growing_rows",

@@ -6,6 +6,7 @@ import libcst
 
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Edit, ProgramText, called_name, elements_of, followed_by, text_of
+from profkit.rules.changes.begun_as_none import line_of_none, rounds_of
 from profkit.rules.changes.growing_rows import keep_rows
 from profkit.rules.changes.parts import collect_parts
 from profkit.rules.changes.refusing import Refused
@@ -20,16 +21,17 @@ def growing_concatenation(text: ProgramText, finding: Finding) -> bytes:
     statement = text.statement_at(finding.location.line)
     if isinstance(statement.body[0], libcst.Assign) and isinstance(statement.body[0].value, libcst.DictComp):
         return keep_rows(text, statement, statement.body[0])
-    name, call, part = _grown(statement.body[0])
+    rounds = rounds_of(text, statement)
+    name, call, part = _grown(rounds.later)
     if not name.isidentifier():
         return collect_parts(text, statement, call, part)
     loops = loops_around(text, statement)
     if not loops:
         raise Refused("the line stands in no loop of its function")
-    loop, own = loops[0], uses(text, statement, name)
+    loop, own = loops[0], uses(text, rounds.whole, name)
     if others := [one for one in uses(text, loop, name) if one not in own]:
         raise Refused(f"line {text.line_of(others[0])} names `{name}` inside of the loop too")
-    if len(own) != 2:
+    if len(own) != 2 + rounds.asked or (rounds.first is not None and text_of(rounds.first) != text_of(part)):
         raise Refused(f"what is joined to `{name}` is computed from it")
     if changed := are_set(text, loop, {one for given in call.args[1:] for one in variables_in(text, given)}):
         raise Refused(f"`{min(changed)}`, by which it is joined, changes in the loop")
@@ -40,6 +42,15 @@ def growing_concatenation(text: ProgramText, finding: Finding) -> bytes:
     whole = text_of(call.with_changes(args=[_list_argument(call, parts), *call.args[1:]]))
     kept = followed_by(part, "clone") if may_be_kept(text, loop, part) else part
     appended = text.parsed(f"{parts}.append({text_of(kept)})")
+    if rounds.first is not None:
+        begun = line_of_none(text, loop, name)
+        return text.edited(
+            {
+                begun: lambda line: line.with_changes(body=text.parsed(f"{parts} = []").body),
+                rounds.whole: lambda line: appended.with_changes(leading_lines=line.leading_lines),
+                loop: lambda one: with_statements(text, (), one, (f"{name} = {whole} if {parts} else None",)),
+            }
+        )
     edits: dict[libcst.CSTNode, Edit] = {
         statement: lambda line: line.with_changes(body=appended.body),
         loop: lambda one: with_statements(text, (f"{parts} = [{name}]",), one, (f"{name} = {whole}",)),

@@ -1,5 +1,6 @@
 """Counting at places becomes one `index_put_`; a loop over independent columns becomes its body, for all columns; one
-that adds up elements becomes their sum, and one that makes a row of each row a `torch.vmap`.
+that adds up elements becomes their sum, and one that makes a row of each row a `torch.vmap`. Filling the first elements
+of each row becomes filling where a comparison holds.
 
 Where neither fits, but the loop reads each element as a number alone, it goes over a list of numbers.
 """
@@ -15,6 +16,7 @@ from libcst import matchers
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Edit, ProgramText, called_name, elements_of, text_of
 from profkit.rules.changes.columns import columns_at_once
+from profkit.rules.changes.filled_beginnings import beginnings_at_once
 from profkit.rules.changes.mapped_rows import rows_at_once
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.rounds import refuse_later_reads, refuse_no_tensor
@@ -48,6 +50,8 @@ def tensor_element_loop(text: ProgramText, finding: Finding) -> bytes:
             return _counted(text, loops[0], statement, part, part.target)
         return columns_at_once(text, loops)
     except Refused as reason:
+        with suppress(Refused):
+            return beginnings_at_once(text, loops[0], _has_devices(text))
         with suppress(Refused):
             return summed_at_once(text, loops[0], statement)
         with suppress(Refused):

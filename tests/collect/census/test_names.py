@@ -256,6 +256,23 @@ def read_all(probes: list[Probe]) -> list[Probe]:
     return probes
 
 
+class History:
+    def __init__(self) -> None:
+        self.records: dict[str, list[Tensor]] = defaultdict(list)
+
+    def on_batch_end(self, value: Tensor) -> None:
+        self.records["loss"].append(value)
+
+
+def test_a_list_by_name_in_a_callback_of_a_trainer_is_reached():
+    trainer = SimpleNamespace(callbacks=[History()])
+    for value in (make_loss(), make_loss().detach()):
+        trainer.callbacks[0].on_batch_end(value)
+    holder = count()["trainer.callbacks[*].records['loss']"]
+    assert (holder.tensors, holder.graph_tensors) == (2, 1)
+    assert place_of(holder) == ('self.records["loss"].append(value)', "History.on_batch_end")
+
+
 def test_a_list_in_an_object_in_a_list_is_located_where_its_method_fills_it():
     probes = read_all([Probe("mae"), Probe("rel")])
     holder = count()["probes[*].readings"]
