@@ -2,8 +2,8 @@
 
 What it detects
 A linear layer, a product with one matrix, or a convolution of size 1, on rows that come from at most half as many: by
-`x[index]`, `index_select`, `gather`, `repeat`, `repeat_interleave`, `expand`, an embedding or `interpolate`, also if
-sums, differences or a concatenation of such rows lie in between. How many rows there are, the shapes tell; what the
+`x[index]`, `index_select`, `gather`, `repeat`, `repeat_interleave`, `expand`, an embedding, `interpolate`, or `cat` or
+`stack` of one tensor many times, also if sums, differences or a concatenation of such rows lie in between. How many rows there are, the shapes tell; what the
 layer takes, the memory that PyTorch's calls read and write in one step. Nothing is reported if fewer rows are gathered
 than there are, or if something that is not linear lies between the copies and the layer. One tensor that is only
 repeated along a dimension of size one is `materialised-broadcast`.
@@ -22,7 +22,7 @@ Use instead
 
 How the saving is estimated
 The layer and its backward nodes keep the share that the rows before the copies have in all. Concatenations and copies
-on the way vanish. Gathering and adding take the time that they take for as many numbers as the layer gives; adding the
+on the way vanish, with what they cost in the backward pass. Gathering and adding take the time that they take for as many numbers as the layer gives; adding the
 parts of a concatenation takes the time of their bytes.
 """
 
@@ -69,7 +69,9 @@ def layer_on_copied_rows(facts: Facts) -> Suspicions:
 
 def _suspect(facts: Facts, layers: list[CopiedRows], rows: Rows) -> Suspicion:
     largest, count = max(layers, key=lambda layer: layer.rows), times_per_step(facts, rows)
-    makers = [row for layer in layers for row, _ in layer.gathers] + [row for layer in layers for row in layer.others]
+    makers = [row for layer in layers for row, _ in layer.gathers] + [
+        row for layer in layers for row in (*layer.joined, *layer.others)
+    ]
     return Suspicion(
         message=f"{each_step(count, 'layer', 'multiplies', 'multiply')} rows that are "
         f"{'resampled' if largest.is_resampled else 'copies'}: {largest.rows:,} made of at most {largest.distinct:,}.",
@@ -119,7 +121,7 @@ def _apply_before(facts: Facts, layer: CopiedRows) -> Edit:
     added = layer.rows * layer.results * _BYTES_OF_A_SUM * (layer.parts - 1) * len(rows)
     wider_ns += added / memory_bytes_per_ns(facts)
     kept = min(1.0, layer.share + wider_ns / max(spent, 1))
-    gone = _measured(facts, [row for row in layer.others if row not in layer.shared])
+    gone = _measured(facts, [row for row in (*layer.others, *layer.joined) if row not in layer.shared])
     edits.append(scale_with_backward(facts, gone, 0.0, _UNCERTAINTY))
     return combine([scale_with_backward(facts, rows, kept, _UNCERTAINTY), *edits])
 
