@@ -3,10 +3,10 @@
 What it detects
 A linear layer, a product with one matrix, or a convolution of size 1, on rows that come from at most half as many: by
 `x[index]`, `index_select`, `gather`, `repeat`, `repeat_interleave`, `expand`, an embedding, `interpolate`, or `cat` or
-`stack` of one tensor many times, also if sums, differences or a concatenation of such rows lie in between. How many rows there are, the shapes tell; what the
-layer takes, the memory that PyTorch's calls read and write in one step. Nothing is reported if fewer rows are gathered
-than there are, or if something that is not linear lies between the copies and the layer. One tensor that is only
-repeated along a dimension of size one is `materialised-broadcast`.
+`stack` of one tensor many times. Sums, differences or a concatenation of such rows may lie in between. How many rows
+there are, the shapes tell; what the layer takes, the memory that PyTorch's calls read and write in one step. Nothing is
+reported if fewer rows are gathered than there are, or if something that is not linear lies between the copies and the
+layer. One tensor that is only repeated along a dimension of size one is `materialised-broadcast`.
 
 Why is this bad?
 A graph has more edges than nodes, and n things have n * n pairs. A layer on each edge or pair multiplies each row as
@@ -22,8 +22,8 @@ Use instead
 
 How the saving is estimated
 The layer and its backward nodes keep the share that the rows before the copies have in all. Concatenations and copies
-on the way vanish, with what they cost in the backward pass. Gathering and adding take the time that they take for as many numbers as the layer gives; adding the
-parts of a concatenation takes the time of their bytes.
+on the way vanish, also from the backward pass. Gathering and adding take the time that they take for as many numbers as
+the layer gives; adding the parts of a concatenation takes the time of their bytes.
 """
 
 from __future__ import annotations
