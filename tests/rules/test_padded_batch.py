@@ -251,7 +251,7 @@ def test_it_says_why_it_cannot_look():
 
 def test_a_program_that_ran_under_profkit_is_not_told_to_run_under_profkit():
     recorded = Run(torch="2.13.0", step_signal="optimizer")
-    with pytest.raises(CannotLook, match="no batch was seen.*: none came from") as caught:
+    with pytest.raises(CannotLook, match="none came from") as caught:
         find(facts_of([step(0, 0, 100), linear()], run=recorded))
     assert "under profkit" not in str(caught.value)
     with pytest.raises(CannotLook, match="under profkit"):
