@@ -209,12 +209,12 @@ def _find_repeats(facts: Facts, called: Rows) -> _Repeats:
         repetition = _repeated(one.source, one.result, one.item_bytes)
         takes, is_batch = _takes_copies(one, repetition)
         is_chained = bool(one.chain.size and repetition.shape)
-        takers = one.takers if takes else _next_of(one.chain, one.rows) if is_chained else NONE
+        takers = np.full(len(one.rows), NONE, dtype=np.int64)
+        if takes or is_chained:
+            takers = one.takers if takes else _next_of(one.chain, one.rows)
         number, factors = np.zeros(len(one.rows), dtype=np.int64), np.full(len(one.rows), is_batch)
         joined = True, is_chained, is_chained and one.multiplies, is_chained and not takes
-        parts.append(
-            _as_columns([repetition], number, one.rows, np.broadcast_to(takers, one.rows.shape), factors, joined)
-        )
+        parts.append(_as_columns([repetition], number, one.rows, takers, factors, joined))
     order = np.argsort(np.concatenate([part.rows for part in parts]), kind="stable")
     return _Repeats(*(np.concatenate(column)[order] for column in zip(*map(structs.astuple, parts), strict=True)))
 

@@ -98,7 +98,8 @@ def join_updates(facts: Facts, rows: Rows, kept: float) -> Edit:
 
 
 def _is_operator(facts: Facts) -> Bools:
-    return facts.trace.events.category == Category.OPERATOR
+    called: Bools = facts.trace.events.category == Category.OPERATOR
+    return called
 
 
 def _share_of_gradients(facts: Facts, rows: Rows) -> float:

@@ -137,7 +137,7 @@ def _made_alike(calls: FollowedCalls, number: int, made: dict[int, _Copied]) -> 
         place = _WEIGHING[name]
         if len(given) != len(known) or len(given) < place + 2 or sum(one is not None for one in known) != 1:
             return None
-        return _product(known[place], *given[place : place + 2], is_transposed=name == "linear")
+        return _product(known[place], given[place], given[place + 1], is_transposed=name == "linear")
     if name not in _ALIKE:
         return None
     copied = [one for one in known if one is not None]
