@@ -42,7 +42,7 @@ from profkit.patterns import (
 )
 from profkit.patterns.flow.copied_rows import CopiedRows, copied_rows
 from profkit.patterns.step_calls import repeated_in_measured
-from profkit.rules.base import MEDIUM_FROM, Facts, Kind, Need, Suspicion, Suspicions, rule
+from profkit.rules.base import MEDIUM_FROM, Facts, Kind, Need, Suspicion, Suspicions, format_share, rule
 from profkit.savings import Edit, combine, computing_ns, memory_bytes_per_ns, scale_with_backward
 from profkit.trace import Rows
 
@@ -74,7 +74,7 @@ def _suspect(facts: Facts, layers: list[CopiedRows], rows: Rows) -> Suspicion:
     ]
     return Suspicion(
         message=f"{each_step(count, 'layer', 'multiplies', 'multiply')} rows that are "
-        f"{'resampled' if largest.is_resampled else 'copies'}: {largest.rows:,} made of at most {largest.distinct:,}.",
+        f"{'resampled' if largest.is_resampled else 'copies'}: {_made_of(largest)}.",
         fix=(_RESAMPLED if largest.is_resampled else _FIX) + _PARTS * any(layer.parts > 1 for layer in layers),
         rows=rows,
         edit=combine([_apply_before(facts, layer) for layer in layers]),
@@ -86,6 +86,12 @@ def _suspect(facts: Facts, layers: list[CopiedRows], rows: Rows) -> Suspicion:
         ),
         evidence={"rows": largest.rows, "distinct_rows": largest.distinct, "share_left": round(largest.share, 4)},
     )
+
+
+def _made_of(layer: CopiedRows) -> str:
+    if layer.distinct < layer.rows:
+        return f"{layer.rows:,} made of at most {layer.distinct:,}"
+    return f"of the numbers in {layer.rows:,} rows, {format_share(1 - layer.share)} are repeated"
 
 
 _FIX = (

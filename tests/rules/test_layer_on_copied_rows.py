@@ -212,6 +212,7 @@ def test_one_row_put_beside_each_other_row_needs_one_product(copies: tuple[Joine
     found = find(facts)
     assert bool(found) is reported
     if reported:
+        assert "of the numbers in 2,000 rows, 67 % are repeated" in found[0].message
         assert 200 / 1000 < predict_saving(facts, found[0].edit).fraction < 270 / 1000
 
 
