@@ -250,18 +250,28 @@ def reason_for(facts: Facts, need: Need) -> str:
     return reason
 
 
+_UNSEEN = {
+    Watch.CALLS: "the steps that were watched gave PyTorch's functions nothing that could be followed",
+    Watch.FUNCTIONS: "the steps that were watched called no function whose arguments could be followed",
+    Watch.GRADIENTS: "no gradient of an optimizer's or a module's parameter was seen in the steps that were watched",
+    Watch.PADDING: "no batch was seen for padding: none came from a DataLoader or entered a module",
+}
+"""What a program that ran under profkit did not have."""
 CALLS_NOT_WATCHED = "what PyTorch's functions are given was not recorded (run a program with steps under profkit)"
 
 
 def why_not_watched(facts: Facts, watch: Watch, otherwise: str) -> str:
     """Why a rule cannot look if the watch saw nothing: what stopped it, or that no step ended in which it could see
-    something, or ``otherwise``."""
+    something. Else, where the program ran under profkit, what was not seen in its steps; or ``otherwise``, which
+    advises to do that."""
     run = facts.run
     if ended := why_unwatched(run, watch):
         return ended
     if run.is_part:
         return Need.WHOLE_STEP.value
-    return otherwise if run.torch is None or run.step_signal is not None else _NO_STEP_ENDED
+    if run.torch is None:
+        return otherwise
+    return _UNSEEN[watch] if run.step_signal is not None else _NO_STEP_ENDED
 
 
 def known_recomputation(facts: Facts) -> Recomputation:

@@ -2,11 +2,11 @@
 
 What it detects
 A linear layer, a product with one matrix, or a convolution of size 1, on rows that come from at most half as many: by
-`x[index]`, `index_select`, `gather`, `repeat`, `repeat_interleave`, `expand`, an embedding or `interpolate`, also if
-sums, differences or a concatenation of such rows lie in between. How many rows there are, the shapes tell; what the
-layer takes, the memory that PyTorch's calls read and write in one step. Nothing is reported if fewer rows are gathered
-than there are, or if something that is not linear lies between the copies and the layer. One tensor that is only
-repeated along a dimension of size one is `materialised-broadcast`.
+`x[index]`, `index_select`, `gather`, `repeat`, `repeat_interleave`, `expand`, an embedding, `interpolate`, or `cat` or
+`stack` of one tensor many times. Sums, differences or a concatenation of such rows may lie in between. How many rows
+there are, the shapes tell; what the layer takes, the memory that PyTorch's calls read and write in one step. Nothing is
+reported if fewer rows are gathered than there are, or if something that is not linear lies between the copies and the
+layer. One tensor that is only repeated along a dimension of size one is `materialised-broadcast`.
 
 Why is this bad?
 A graph has more edges than nodes, and n things have n * n pairs. A layer on each edge or pair multiplies each row as
@@ -22,8 +22,8 @@ Use instead
 
 How the saving is estimated
 The layer and its backward nodes keep the share that the rows before the copies have in all. Concatenations and copies
-on the way vanish. Gathering and adding take the time that they take for as many numbers as the layer gives; adding the
-parts of a concatenation takes the time of their bytes.
+on the way vanish, also from the backward pass. Gathering and adding take the time that they take for as many numbers as
+the layer gives; adding the parts of a concatenation takes the time of their bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from profkit.patterns import (
 )
 from profkit.patterns.flow.copied_rows import CopiedRows, copied_rows
 from profkit.patterns.step_calls import repeated_in_measured
-from profkit.rules.base import MEDIUM_FROM, Facts, Kind, Need, Suspicion, Suspicions, rule
+from profkit.rules.base import MEDIUM_FROM, Facts, Kind, Need, Suspicion, Suspicions, format_share, rule
 from profkit.savings import Edit, combine, computing_ns, memory_bytes_per_ns, scale_with_backward
 from profkit.trace import Rows
 
@@ -69,10 +69,12 @@ def layer_on_copied_rows(facts: Facts) -> Suspicions:
 
 def _suspect(facts: Facts, layers: list[CopiedRows], rows: Rows) -> Suspicion:
     largest, count = max(layers, key=lambda layer: layer.rows), times_per_step(facts, rows)
-    makers = [row for layer in layers for row, _ in layer.gathers] + [row for layer in layers for row in layer.others]
+    makers = [row for layer in layers for row, _ in layer.gathers] + [
+        row for layer in layers for row in (*layer.joined, *layer.others)
+    ]
     return Suspicion(
         message=f"{each_step(count, 'layer', 'multiplies', 'multiply')} rows that are "
-        f"{'resampled' if largest.is_resampled else 'copies'}: {largest.rows:,} made of at most {largest.distinct:,}.",
+        f"{'resampled' if largest.is_resampled else 'copies'}: {_made_of(largest)}.",
         fix=(_RESAMPLED if largest.is_resampled else _FIX) + _PARTS * any(layer.parts > 1 for layer in layers),
         rows=rows,
         edit=combine([_apply_before(facts, layer) for layer in layers]),
@@ -84,6 +86,12 @@ def _suspect(facts: Facts, layers: list[CopiedRows], rows: Rows) -> Suspicion:
         ),
         evidence={"rows": largest.rows, "distinct_rows": largest.distinct, "share_left": round(largest.share, 4)},
     )
+
+
+def _made_of(layer: CopiedRows) -> str:
+    if layer.distinct < layer.rows:
+        return f"{layer.rows:,} made of at most {layer.distinct:,}"
+    return f"of the numbers in {layer.rows:,} rows, {format_share(1 - layer.share)} are repeated"
 
 
 _FIX = (
@@ -119,7 +127,7 @@ def _apply_before(facts: Facts, layer: CopiedRows) -> Edit:
     added = layer.rows * layer.results * _BYTES_OF_A_SUM * (layer.parts - 1) * len(rows)
     wider_ns += added / memory_bytes_per_ns(facts)
     kept = min(1.0, layer.share + wider_ns / max(spent, 1))
-    gone = _measured(facts, [row for row in layer.others if row not in layer.shared])
+    gone = _measured(facts, [row for row in (*layer.others, *layer.joined) if row not in layer.shared])
     edits.append(scale_with_backward(facts, gone, 0.0, _UNCERTAINTY))
     return combine([scale_with_backward(facts, rows, kept, _UNCERTAINTY), *edits])
 

@@ -28,10 +28,11 @@ Embedding tables become one with the rows of all: `table(x + begins)`, where `be
 its first. A `padding_idx` or `max_norm` of some of them then needs code of its own.
 
 How the saving is estimated
-The operators' own work stays. Dispatch, and Python between the operators, is paid for one call instead of all, and
-likewise in the backward pass. The dispatch of an operator is taken to be the time of the cheapest of its name in the
-recording, and at most 15 µs. If a batched product is also faster, the gain is larger: `--measure` runs the operators of
-the calls one by one and in one batch, and they take what that leaves.
+What the operators compute and move stays. Dispatch, and Python between the operators, is paid for one call instead of
+all, and likewise in the backward pass. So is what an optimizer's calls and `zero_grad` cost for the modules'
+parameters, as these become fewer; updates of whole lists (`foreach`, `fused`) are not counted. Large tensors may leave
+the cache if all are one; the range tells both ends. If a batched product is also faster, the gain is larger:
+`--measure` runs the operators of the calls one by one and in one batch, and they take what that leaves.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, rule
 from profkit.run.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.savings import Edit, Trial, combine, shrink_spans
 from profkit.savings.cases import case_of
-from profkit.savings.pricing import dispatch_ns
+from profkit.savings.one_call import all_nodes, join_modules, join_updates, runs_of, with_accumulation
 from profkit.trace import NONE, Bools, Int64s, Rows, among, distinct, distinct_rows
 
 _MIN_CALLS = 4
@@ -74,7 +75,7 @@ _CONVOLUTIONS = frozenset(name for name in MATRIX if "conv" in name)
 _BATCHABLE = RUNNABLE_UNARY | RUNNABLE_BINARY | {"linear", "mm", "addmm", "matmul", "bmm"}
 """Operators that an experiment can run with one more dimension."""
 _UNCERTAINTY = 0.5
-"""The dispatch cost is an estimate, and a batched product may be faster or, with few cores, as slow as the loop."""
+"""Of a measured share: one operator after the other, without what lies between."""
 
 
 class _ModuleLoop(Struct, frozen=True):
@@ -249,45 +250,25 @@ def _run_batched(facts: Facts, loop: _ModuleLoop, rows: Rows, calls: int) -> Tri
     known = tuple(case for case in cases if case is not None and case.operator in _BATCHABLE)
     if not facts.operators.has_shapes or len(known) < len(cases):
         return None
-    backward = bool(_backward_nodes(facts, rows)[0].size)
+    backward = bool(backward_of(facts, rows).size)
     experiment = Experiment("batched-products", known, count=calls, backward=backward)
     return Trial(experiment, lambda factor: _batch(facts, rows, calls, factor))
 
 
 def _batch(facts: Facts, rows: Rows, calls: int, factor: float | None = None) -> Edit:
-    """The loop and its backward pass keep their operators' work; the rest of their time is paid for one call only.
-
-    With a measured ``factor`` the operators keep that share of their time.
-    """
-    nodes, all_nodes = _backward_nodes(facts, rows)
-    stretches = [(rows, program_operators(facts)), (nodes, all_nodes)]
-    return combine([_pay_once(facts, mine, among, calls, factor) for mine, among in stretches if mine.size])
-
-
-def _pay_once(facts: Facts, rows: Rows, among: Rows, calls: int, factor: float | None) -> Edit:
-    """Dispatch and Python between the operators ``rows`` vanish for all calls but one.
-
-    A stretch ends where others of ``among`` run, as between two loops on one line.
-    """
-    place = np.searchsorted(among, rows)
-    step = facts.steps.index_of(facts.trace.events.start_ns[rows])
-    first = np.concatenate([[0], np.flatnonzero((np.diff(place) != 1) | (np.diff(step) != 0)) + 1])
-    last = np.concatenate([first[1:], [len(rows)]]) - 1
-    start, end = facts.trace.events.start_ns[rows[first]], facts.tree.end_ns[rows[last]]
-    length, once = length_ns(facts, start, end), (calls - 1) / calls
-    computing = np.add.reduceat(spent_ns(facts, rows), first)
+    """One call for all. With a measured ``factor`` the operators keep that share of their time."""
     if factor is None:
-        faster = np.add.reduceat(dispatch_ns(facts, rows, among), first) * once
-    else:
-        faster = computing * (1 - factor)
-    saved = faster + (length - computing) * once
-    return shrink_spans(start, end, (length - saved).astype(np.int64), _UNCERTAINTY)
+        return join_modules(facts, rows, 1 / calls)
+    nodes = with_accumulation(facts, backward_of(facts, rows))
+    stretches = [(rows, program_operators(facts)), (nodes, all_nodes(facts))]
+    batched = [_keep_share(facts, mine, among, calls, factor) for mine, among in stretches if mine.size]
+    return combine([*batched, join_updates(facts, rows, 1 / calls)])
 
 
-def _backward_nodes(facts: Facts, rows: Rows) -> tuple[Rows, Rows]:
-    """The operators' backward nodes, each with the accumulations of gradients that follow it, and all nodes."""
-    everything = facts.measured_rows(facts.tree.outermost(facts.lines.backward))
-    follows = facts.trace.where_name(lambda name: "AccumulateGrad" in name)[everything]
-    mine = among(everything, backward_of(facts, rows))
-    leader = np.maximum.accumulate(np.where(follows, 0, np.arange(len(everything))))
-    return everything[mine[leader]], everything
+def _keep_share(facts: Facts, rows: Rows, among: Rows, calls: int, factor: float) -> Edit:
+    """The operators ``rows`` keep a share of their time, and Python between them is paid for one call."""
+    first, last = runs_of(facts, rows, among)
+    start, end = facts.trace.events.start_ns[rows[first]], facts.tree.end_ns[rows[last]]
+    length, computing = length_ns(facts, start, end), np.add.reduceat(spent_ns(facts, rows), first)
+    kept_ns = computing * factor + (length - computing) / calls
+    return shrink_spans(start, end, kept_ns.astype(np.int64), _UNCERTAINTY)

@@ -27,12 +27,17 @@ keeps if it reads the small tensor instead of the large one. On a CPU it takes a
 that are left in order, if these are shorter than 16 elements: the repetition did that before, so points of three
 coordinates gain next to nothing. A product with weights, and its backward nodes, keep the share that one copy has in
 all. A batch of products keeps its time.
+
+Of one tensor joined many times, the data flow of the located step tells how far operators compute on each copy alike,
+element by element or by a product with one matrix. They keep the share of one copy, and so do their backward nodes.
+What is needed as copies after that is still joined. Where it broadcasts, the backward pass adds up gradients in one
+pass, not copy by copy.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct, structs
@@ -40,6 +45,7 @@ from msgspec import Struct, structs
 from profkit.derive.families import ELEMENTWISE, VIEW, base_name, operators_of, writes_in_place
 from profkit.derive.operators.operators import item_bytes, parse_dims, parse_types
 from profkit.patterns import (
+    backward_of,
     each_step,
     first_shape,
     frequent_lines,
@@ -49,13 +55,14 @@ from profkit.patterns import (
     times_per_step,
 )
 from profkit.patterns.flow.data_flow import is_written_on_the_way, located_flow
-from profkit.patterns.flow.joined_copies import CopiesOfOne, copies_of_one
+from profkit.patterns.flow.joined_copies import CopiesOfOne, copies_of_one, without_ones
 from profkit.patterns.loops.traffic import measure_traffic
 from profkit.patterns.program import located_operators
 from profkit.patterns.shapes import parse_numbers, result_of_repeat
 from profkit.patterns.step_calls import repeated_in_measured
 from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_bytes, rule
-from profkit.savings import Edit, combine, scale_operators, scale_with_backward, take_less
+from profkit.savings import Edit, call_ns, combine, memory_bytes_per_ns, scale_operators, scale_with_backward, take_less
+from profkit.savings.pricing import CALL_NS, scale_backward
 from profkit.trace import NONE, Bools, Float64s, Int64s, Rows, among, distinct
 
 _MIN_BYTES = 64 << 10
@@ -86,7 +93,8 @@ Shape = tuple[int, ...]
 class _Repeats(Struct, frozen=True):
     """Columns over operators that repeat a tensor: the row, the row that takes the result (`NONE` if not found), the
     bytes of the tensor before and after, how many short rows are left in order (0 if they are long), and whether the
-    copies are factors of a batch of products."""
+    copies are factors of a batch of products. Of joined copies: whether they are such, whether operators compute on
+    each of them alike before, whether one of these is a product, and whether the copies are needed after that."""
 
     rows: Rows
     takers: Rows
@@ -94,6 +102,10 @@ class _Repeats(Struct, frozen=True):
     large_bytes: Int64s
     short_rows: Int64s
     are_factors: Bools
+    are_joined: Bools
+    are_chained: Bools
+    are_multiplied: Bools
+    are_needed: Bools
 
 
 class _Repetition(Struct, frozen=True):
@@ -112,7 +124,7 @@ class _Repetition(Struct, frozen=True):
 def materialised_broadcast(facts: Facts) -> Suspicions:
     """Look at each line that repeats tensors for an operator that would broadcast them."""
     found = _find_repeats(facts, program_operators(facts))
-    chosen = (found.takers >= 0) & (found.large_bytes >= _MIN_BYTES)
+    chosen = (found.takers >= 0) & ((found.large_bytes >= _MIN_BYTES) | found.are_multiplied)
     if chosen.any():
         chosen &= ~among(found.rows, _changed_between(facts))
     if located_flow(facts) is None:
@@ -147,7 +159,7 @@ def _taker(facts: Facts, found: _Repeats, mine: Bools) -> tuple[str, str]:
     """What takes these repetitions, in words, and how to do without them."""
     if found.are_factors[mine].any():
         return "a batch of products", _FIX_OF_FACTORS
-    weighed = operators_of(facts.trace, _WEIGHING)[found.takers[mine]].all()
+    weighed = (operators_of(facts.trace, _WEIGHING)[found.takers[mine]] | found.are_multiplied[mine]).all()
     return "a product with the same weights" if weighed else "elementwise arithmetic", _FIX
 
 
@@ -155,7 +167,7 @@ def _changed_between(facts: Facts) -> Rows:
     """The repetitions whose result something writes to before it is taken, as the data flow of the located step tells:
     their copies differ."""
     found = _find_repeats(facts, located_operators(facts))
-    taken, names = found.takers >= 0, facts.trace
+    taken, names = (found.takers >= 0) & ~found.are_chained, facts.trace
     passing = operators_of(names, ELEMENTWISE, VIEW, _REPEATING, _COPYING) & ~names.where_name(writes_in_place)
     written = is_written_on_the_way(facts, found.rows[taken], found.takers[taken], passing)
     return repeated_in_measured(facts, found.rows[taken][written])
@@ -196,34 +208,47 @@ def _find_repeats(facts: Facts, called: Rows) -> _Repeats:
     for one in copies_of_one(facts, called):
         repetition = _repeated(one.source, one.result, one.item_bytes)
         takes, is_batch = _takes_copies(one, repetition)
+        is_chained = bool(one.chain.size and repetition.shape)
+        takers = np.full(len(one.rows), NONE, dtype=np.int64)
+        if takes or is_chained:
+            takers = one.takers if takes else _next_of(one.chain, one.rows)
         number, factors = np.zeros(len(one.rows), dtype=np.int64), np.full(len(one.rows), is_batch)
-        parts.append(_as_columns([repetition], number, one.rows, np.where(takes, one.takers, NONE), factors))
+        joined = True, is_chained, is_chained and one.multiplies, is_chained and not takes
+        parts.append(_as_columns([repetition], number, one.rows, takers, factors, joined))
     order = np.argsort(np.concatenate([part.rows for part in parts]), kind="stable")
     return _Repeats(*(np.concatenate(column)[order] for column in zip(*map(structs.astuple, parts), strict=True)))
 
 
-def _as_columns(known: list[_Repetition], kind: Int64s, rows: Rows, takers: Rows, are_factors: Bools) -> _Repeats:
+def _next_of(rows: Rows, after: Rows) -> Rows:
+    """For each row the first of others that follows; `NONE` if none does."""
+    return np.append(rows, NONE)[np.searchsorted(rows, after)]
+
+
+def _as_columns(
+    known: list[_Repetition],
+    kind: Int64s,
+    rows: Rows,
+    takers: Rows,
+    are_factors: Bools,
+    joined: tuple[bool, bool, bool, bool] = (False, False, False, False),
+) -> _Repeats:
     sizes = np.array([(one.small_bytes, one.large_bytes, one.short_rows) for one in known], dtype=np.int64)
     small, large, short = sizes.reshape(-1, 3)[kind].T
-    return _Repeats(rows, takers, small, large, short, are_factors)
+    return _Repeats(rows, takers, small, large, short, are_factors, *(np.full(len(rows), one) for one in joined))
 
 
 def _takes_copies(copies: CopiesOfOne, known: _Repetition) -> tuple[bool, bool]:
-    """Whether what first takes joined copies would broadcast, and whether it is a batch of products. Views in between
-    may have changed the dimensions of size one."""
+    """Whether what first takes joined copies, or what was computed of each, would broadcast, and whether it is a batch
+    of products. Views in between may have changed the dimensions of size one."""
+    if copies.taker is None or not known.shape:
+        return False, False
     name, given = base_name(copies.taker.name), [tuple(shape) for shape in copies.taker.shapes if shape]
-    mine = [place for place, shape in enumerate(given) if _without_ones(shape) == _without_ones(copies.result)]
-    if not known.shape or not mine or len(given) < 2:
+    if len(given) < 2 or not any(without_ones(shape) == copies.taken for shape in given):
         return False, False
     if name in _MATCHING:
         return True, False
     is_batch = name in _MULTIPLYING and known.of_matrices and all(len(shape) > 2 for shape in given)
-    weighs = name in _WEIGHING and known.of_rows and 0 in mine and len(given[1]) == 2
-    return is_batch or weighs, is_batch
-
-
-def _without_ones(shape: Shape) -> Shape:
-    return tuple(size for size in shape if size != 1)
+    return is_batch, is_batch
 
 
 def _find_expansions(facts: Facts, called: Rows, at: Int64s) -> tuple[Rows, Int64s]:
@@ -359,8 +384,9 @@ def _broadcast(facts: Facts, found: _Repeats, mine: Bools) -> Edit:
     """The repetitions vanish, and the operators that took their results read the small tensors; products are computed
     for one copy."""
     weighing = operators_of(facts.trace, _WEIGHING)
-    products = mine & weighing[found.takers.clip(min=0)] & ~found.are_factors
-    matched = mine & ~products & ~found.are_factors
+    gone = mine & ~found.are_needed
+    products = gone & weighing[found.takers.clip(min=0)] & ~found.are_factors
+    matched = gone & ~products & ~found.are_factors
     takers = distinct(found.takers[matched])
     traffic = measure_traffic(facts.trace, takers)
     total = traffic.read_bytes + traffic.written_bytes
@@ -375,11 +401,30 @@ def _broadcast(facts: Facts, found: _Repeats, mine: Bools) -> Edit:
     of_one = found.small_bytes / found.large_bytes
     return combine(
         [
-            take_less(facts, found.rows[mine], moved[mine], _UNCERTAINTY, launch_kept=moved[mine]),
+            take_less(facts, found.rows[gone], moved[gone], _UNCERTAINTY, launch_kept=moved[gone]),
             scale_operators(facts, takers, kept, _UNCERTAINTY),
             scale_with_backward(facts, found.takers[products], of_one[products], _UNCERTAINTY),
+            *_compute_on_one(facts, found.rows[mine & found.are_chained]),
+            _sum_gradients(facts, found, gone & found.are_joined),
         ]
     )
+
+
+def _compute_on_one(facts: Facts, joins: Rows) -> Iterator[Edit]:
+    """What works on each of the joined copies alike works on one of them; the call is paid as before."""
+    for one in copies_of_one(facts, program_operators(facts)):
+        if among(one.rows, joins).any():
+            called = 0.0 if facts.device.present else min(call_ns(facts), CALL_NS)
+            kept = np.clip(called / np.maximum(spent_ns(facts, one.chain), 1), 1 / one.times, 1.0)
+            yield scale_with_backward(facts, one.chain, kept, _UNCERTAINTY)
+
+
+def _sum_gradients(facts: Facts, found: _Repeats, joined: Bools) -> Edit:
+    """Joining adds up the copies' gradients one by one, broadcasting in one pass over them."""
+    nodes = backward_of(facts, found.rows[joined])
+    passing_ns = found.large_bytes[joined].sum() / memory_bytes_per_ns(facts)
+    kept = min(1.0, float(passing_ns / max(int(spent_ns(facts, nodes).sum()), 1)))
+    return scale_backward(facts, found.rows[joined], kept, _UNCERTAINTY)
 
 
 def _walking(facts: Facts, found: _Repeats, matched: Bools, takers: Rows) -> tuple[Float64s, Float64s]:

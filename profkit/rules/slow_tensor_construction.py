@@ -22,11 +22,13 @@ The stretch between the two operators, divided by its numbers, is what PyTorch t
 makes a view of each array, which takes as long as PyTorch's handling of one or two numbers, and copies their bytes at
 the memory's bandwidth. NumPy, too, takes Python's own numbers one by one, in about a seventh of PyTorch's time. The
 recording does not say what is in the list: a list of single numbers keeps that seventh, a nested list the middle of
-both.
+both. Before the empty tensor PyTorch goes through the list, too, to find its shape and type. If the line does nothing
+else and samples of the program's stacks surely give it more of a step, their share counts.
 """
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
 from profkit.patterns import (
@@ -34,13 +36,13 @@ from profkit.patterns import (
     by_shapes,
     each_step,
     first_shape,
-    frequent_lines,
     length_ns,
     times_per_step,
 )
+from profkit.patterns.time.list_lines import lines_reading_lists
 from profkit.patterns.time.list_reading import lists_read
 from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_time, rule
-from profkit.savings import shrink_spans
+from profkit.savings import shrink_spans, without_share
 from profkit.savings.pricing import BANDWIDTH
 from profkit.trace import Int64s, Rows, among
 
@@ -60,11 +62,18 @@ _UNCERTAINTY = 0.15
 def slow_tensor_construction(facts: Facts) -> Suspicions:
     """Look at each line that makes tensors of lists."""
     read = lists_read(facts)
-    for rows in frequent_lines(facts, read.rows):
+    for line in lines_reading_lists(facts):
+        rows = line.rows
         start = read.start_ns[among(read.rows, rows)]
         end = facts.trace.events.start_ns[rows]
         steps = facts.steps.measured_count
         spent_ns = facts.steps.per_step_ns(length_ns(facts, start, end).sum())
+        joined_ns = _joined_ns(facts, rows, end - start)
+        edit = shrink_spans(start, end, joined_ns, _UNCERTAINTY)
+        if line.sampled is not None:
+            less = 1 - int(joined_ns.sum()) / max(int((end - start).sum()), 1)
+            spent_ns = round(line.sampled.share * facts.steps.usual_ns)
+            edit = without_share(facts, *(less * share for share in msgspec.structs.astuple(line.sampled)))
         elements = int(facts.operators.elements[rows].sum()) // steps
         yield Suspicion(
             message=f"{each_step(times_per_step(facts, rows), 'tensor', 'is', 'are')} made of a list, number by "
@@ -73,7 +82,7 @@ def slow_tensor_construction(facts: Facts) -> Suspicions:
             "numbers use `torch.from_numpy(np.asarray(numbers, dtype=np.float32))`. Or keep the data in one "
             "array.",
             rows=rows,
-            edit=shrink_spans(start, end, _joined_ns(facts, rows, end - start), _UNCERTAINTY),
+            edit=edit,
             spent_ns=spent_ns,
             evidence={"elements_per_step": elements, "ns_per_element": round((end - start).sum() / steps / elements)},
         )

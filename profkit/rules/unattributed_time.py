@@ -69,6 +69,7 @@ from profkit.patterns.time.line_prices import (
     outside_in_function,
     share_called_by,
 )
+from profkit.patterns.time.list_lines import lines_reading_lists
 from profkit.patterns.time.seldom_needed import lines_seldom_needed, seldom_needed
 from profkit.rules.base import (
     HIGH_FROM,
@@ -276,7 +277,14 @@ def _lines_to_tell(facts: Facts) -> list[OutsideLine]:
         if (site := call_site(facts, code)) is not None
     }
     lines = [line for line in lines_outside(facts) if (line.price.site.file, line.price.site.line) not in updating]
+    lines = [line for line in lines if not _reads_a_list(facts, line.price.site)]
     return [line for line in lines if not _is_repeated(facts, line.price.site) and not _is_seldom(facts, line)]
+
+
+def _reads_a_list(facts: Facts, site: CallSite) -> bool:
+    """Whether `slow-tensor-construction` tells all that the line takes."""
+    told = (line.site for line in lines_reading_lists(facts) if line.sampled is not None)
+    return any(one is not None and (one.file, one.line) == (site.file, site.line) for one in told)
 
 
 def _with_its_function(facts: Facts, line: OutsideLine) -> float:
@@ -306,13 +314,14 @@ def _is_seldom(facts: Facts, line: OutsideLine) -> bool:
 
 
 def _is_repeated_time(facts: Facts, share: float) -> bool:
-    """Whether little of this share of the step is left besides what `repeated-call`, `logged-every-step` and
-    `rarely-read-result` name."""
+    """Whether little of this share of the step is left besides what `repeated-call`, `logged-every-step`,
+    `rarely-read-result` and `slow-tensor-construction` name."""
     known = _repeated(facts)
     named = sum(found.price.share for found in known)
     if any(not found.is_sampled for found in known):  # a rough share
         return named >= share / 2
     named += sum(found.price.share for found in seldom_needed(facts) if found.price.low >= LOW_FROM)
+    named += sum(line.outside for line in lines_outside(facts) if _reads_a_list(facts, line.price.site))
     return named > 0 and share - named < _LEAST_SHARE[facts.device.present]
 
 

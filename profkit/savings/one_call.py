@@ -23,7 +23,7 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import ELEMENTWISE, operators_of
 from profkit.patterns.calls import Call, by_call
 from profkit.patterns.loops.accesses import MAX_GAP_NS
-from profkit.patterns.program import backward_of, length_ns, program_operators, spent_ns, works_under
+from profkit.patterns.program import backward_of, clearing_ranges, length_ns, program_operators, spent_ns, works_under
 from profkit.savings.cost_models.roofline import product_of
 from profkit.savings.edits import Edit, combine, shrink_spans, shrink_work
 from profkit.savings.larger_batch import usual_ns
@@ -52,6 +52,11 @@ _FILLING = ("IndexBackward", "SelectBackward", "SliceBackward")
 """Backward nodes of a part of a tensor: each fills one of the whole tensor's size with zeros, except for the part."""
 _PAID_ONCE = ("AccumulateGrad", *_FILLING)
 """Nodes of the backward pass of which one call has one, of all calls together."""
+_ACCUMULATING = "AccumulateGrad"
+_ON_LISTS = ("aten::_foreach_", "aten::_fused_")
+"""Operators that take the parameters as lists."""
+_SHARED, _OWN = 0, 1
+"""Whether calls share their weights, which one call then reads once, or each has its own."""
 _ITEM_BYTES = 4
 """Of an element of a product: float32, PyTorch's default."""
 CACHE_BYTES = 2 << 20
@@ -69,6 +74,43 @@ def join_calls(facts: Facts, rows: Rows, kept: float, filled: float = 1.0) -> Ed
     """The program's operators ``rows``, of the measured steps, and their backward nodes: of the price of their calls
     the share ``kept`` stays. If each call has a backward pass of its own, what lies between the two goes likewise.
     Of padded tensors, which are only ``filled`` in part, all is computed."""
+    return _join_with_backward(facts, rows, kept, filled, _SHARED)
+
+
+def join_modules(facts: Facts, rows: Rows, kept: float) -> Edit:
+    """`join_calls` of modules of which each has weights of its own: one call reads all of these. Their parameters
+    become fewer, too, so of what an optimizer's calls and `zero_grad` cost for them the share ``kept`` stays."""
+    return combine([_join_with_backward(facts, rows, kept, 1.0, _OWN), join_updates(facts, rows, kept)])
+
+
+def join_updates(facts: Facts, rows: Rows, kept: float) -> Edit:
+    """Of what calls cost in an optimizer's updates, for the parameters whose gradients these operators have, the share
+    ``kept`` stays; likewise of what clears the gradients. Updates of whole lists cost as little as before."""
+    share = _share_of_gradients(facts, rows)
+    called = facts.measured_rows(facts.tree.outermost(facts.updates.inside & _is_operator(facts)))
+    mine = called[~facts.trace.where_name(lambda name: name.startswith(_ON_LISTS))[called]]
+    cleared = facts.measured_rows(facts.tree.outermost(clearing_ranges(facts)))
+    left = 1 - share * (1 - kept)
+    edits = _shrink(facts, [_join(facts, mine, called, left, 1.0, _OWN)]) if share and mine.size else []
+    start, end = facts.trace.events.start_ns[cleared], facts.tree.end_ns[cleared]
+    left_ns = (left * length_ns(facts, start, end)).astype(np.int64)
+    return combine([*edits, shrink_spans(start, end, left_ns, _UNCERTAINTY)])
+
+
+def _is_operator(facts: Facts) -> Bools:
+    called: Bools = facts.trace.events.category == Category.OPERATOR
+    return called
+
+
+def _share_of_gradients(facts: Facts, rows: Rows) -> float:
+    """The share of the gradients that are accumulated behind the backward nodes of these operators."""
+    every = all_nodes(facts)
+    accumulates = facts.trace.where_name(lambda name: _ACCUMULATING in name)
+    mine = with_accumulation(facts, backward_of(facts, rows))
+    return float(accumulates[mine].sum() / max(accumulates[every].sum(), 1))
+
+
+def _join_with_backward(facts: Facts, rows: Rows, kept: float, filled: float, weights: int) -> Edit:
     nodes = with_accumulation(facts, backward_of(facts, rows))
     called, every = program_operators(facts), all_nodes(facts)
     lane = facts.trace.events.lane
@@ -76,14 +118,14 @@ def join_calls(facts: Facts, rows: Rows, kept: float, filled: float = 1.0) -> Ed
         parts = [(distinct(np.append(rows, nodes)), distinct(np.append(called, every)))]
     else:
         parts = [(rows, called), (nodes, every)]
-    joined = [_join(facts, mine, of, kept, filled) for mine, of in parts if mine.size]
+    joined = [_join(facts, mine, of, kept, filled, weights) for mine, of in parts if mine.size]
     return combine([*_shrink(facts, joined), _fill(facts, np.concatenate([rows, nodes]), kept)])
 
 
 def join_passes(facts: Facts, nodes: Rows, kept: float) -> Edit:
     """These backward nodes, of several passes through one graph, and what lies between them: of the price of their
     calls the share ``kept`` stays."""
-    return combine(_shrink(facts, [_join(facts, nodes, nodes, kept, 1.0)]))
+    return combine(_shrink(facts, [_join(facts, nodes, nodes, kept, 1.0, _SHARED)]))
 
 
 def _shrink(facts: Facts, joined: Sequence[_Runs]) -> list[Edit]:
@@ -134,12 +176,12 @@ class _Runs(Struct, frozen=True):
         return (length_ns(facts, self.start_ns, self.end_ns) - (most + least) / 2).astype(np.int64)
 
 
-def _join(facts: Facts, rows: Rows, of: Rows, kept: float, filled: float) -> _Runs:
+def _join(facts: Facts, rows: Rows, of: Rows, kept: float, filled: float, weights: int) -> _Runs:
     """Each run of these operators with none of the others ``of`` between them."""
     first, last = runs_of(facts, rows, of)
     start, end = facts.trace.events.start_ns[rows[first]], facts.tree.end_ns[rows[last]]
     length, spent, gaps = length_ns(facts, start, end), spent_ns(facts, rows), _long_gaps_ns(facts, rows, first)
-    least, most = (np.minimum(work[rows], spent) for work in _work_ns(facts, kept))
+    least, most = (np.minimum(work[rows], spent) for work in _work_ns(facts, kept, weights))
     most += _fresh_pages_ns(facts, kept)[rows]
     stays = [np.add.reduceat(one / filled + gaps, first) for one in (least, most)]
     sure = np.add.reduceat(np.where(_is_paid_once(facts)[rows], spent, 0), first)
@@ -165,11 +207,12 @@ def runs_of(facts: Facts, rows: Rows, of: Rows) -> tuple[Int64s, Int64s]:
     return first, np.concatenate([first[1:], [len(rows)]]) - 1
 
 
-def _work_ns(facts: Facts, kept: float) -> tuple[Int64s, Int64s]:
+def _work_ns(facts: Facts, kept: float, weights: int) -> tuple[Int64s, Int64s]:
     """Per event the time that what it computes and moves takes, with all below it, at least and at most; 0 where a
     device does that. If the calls that become one take more than fits the cache, that is all of an operator's time, or,
     of one that only moves what it takes, at least the bytes at the rate of memory."""
-    least, most = _own_work_ns(facts).copy(), _own_work_ns(facts).copy()
+    known = _own_work_ns(facts)[weights]
+    least, most = known.copy(), known.copy()
     if not facts.device.present:
         rows = np.flatnonzero((facts.trace.events.category == Category.OPERATOR) & facts.measured)
         rows = rows[~_is_paid_once(facts)[rows]]
@@ -204,9 +247,9 @@ def _is_paid_once(facts: Facts) -> Bools:
 
 @derived_once
 def _own_work_ns(facts: Facts) -> Int64s:
-    """As `_work_ns`, without what is below an event."""
+    """As `_work_ns`, without what is below an event: two rows, `_SHARED` and `_OWN`."""
     events = facts.trace.events
-    own = np.zeros(len(events), dtype=np.int64)
+    own = np.zeros((2, len(events)), dtype=np.int64)
     if facts.device.present:
         return own
     rows = np.flatnonzero((events.category == Category.OPERATOR) & facts.measured)
@@ -218,9 +261,10 @@ def _own_work_ns(facts: Facts) -> Int64s:
     computing = operations / max(best, _LEAST_RATE) * 1e9
     reading = weights * _ITEM_BYTES / memory_bytes_per_ns(facts)
     computing = np.maximum(computing, elementwise_ns(facts, rows))
-    share = np.clip(np.maximum(computing, usual - call_ns - reading) / usual, 0, 1)
-    own[rows] = (took * share).astype(np.int64)
-    own[_is_paid_once(facts)] = 0
+    for which, read_once in ((_SHARED, reading), (_OWN, 0.0)):
+        share = np.clip(np.maximum(computing, usual - call_ns - read_once) / usual, 0, 1)
+        own[which, rows] = (took * share).astype(np.int64)
+    own[:, _is_paid_once(facts)] = 0
     return own
 
 

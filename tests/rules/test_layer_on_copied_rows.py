@@ -9,7 +9,7 @@ import pytest
 from profkit.core.marks import CALL_MARK
 from profkit.rules.base import Facts, Need, Suspicion, missing_needs
 from profkit.rules.layer_on_copied_rows import layer_on_copied_rows
-from profkit.run.directory import CallSite, DataFlow, Run
+from profkit.run.directory import CallSite, DataFlow, JoinedCopies, Run
 from profkit.savings.simulate import predict_saving
 from tests.traces import annotation, facts_of, mark, op, step
 
@@ -33,7 +33,7 @@ def cat(left: int, right: int, widths: tuple[int, int] = (WIDTH, WIDTH), axis: s
     return "aten::cat", [[[EDGES, widths[0]], [EDGES, widths[1]]], []], ["", axis], (left, right)
 
 
-def recording(*calls: Call) -> Any:
+def recording(*calls: Call, copies: tuple[JoinedCopies, ...] = ()) -> Any:
     """A located step and two measured ones of 1000 µs: each call takes 100 µs, and 10 µs pass until the next."""
     events: list[Json] = []
     for i in range(3):
@@ -45,7 +45,7 @@ def recording(*calls: Call) -> Any:
             events.append(op(name, at, 100, dims=dims, concrete=values))
         if i == 0:
             events.append(mark(0, 5, 110 * len(calls)))
-    run = Run(flow=DataFlow(tuple(call[3] for call in calls)))
+    run = Run(flow=DataFlow(tuple(call[3] for call in calls), copies=copies))
     return facts_of(events, callsites=(SITE,), run=run)
 
 
@@ -198,6 +198,26 @@ def test_pictures_that_hardly_grow_and_layers_that_look_at_neighbours_are_silent
 def test_a_convolution_that_looks_at_neighbours_is_silent():
     convolved = "aten::conv1d", [[1, WIDTH, EDGES], [32, WIDTH, 3], []], ["", "", "", "[1]"], (0, WEIGHT)
     assert find(recording(gather(), convolved)) == []
+
+
+JOIN: Call = ("aten::cat", [[], []], ["", "0"], (X, X))
+COPIES = (JoinedCopies(0, (1, 2 * WIDTH), EDGES, 4),)
+
+
+@pytest.mark.parametrize(("copies", "reported"), [(COPIES, True), ((), False)])
+def test_one_row_put_beside_each_other_row_needs_one_product(copies: tuple[JoinedCopies, ...], reported: bool):
+    """The layer keeps little more than a third; the copies and their concatenation go."""
+    calls = JOIN, cat(0, INDEX, (2 * WIDTH, WIDTH)), linear(1, width=3 * WIDTH, results=8)
+    facts = recording(*calls, copies=copies)
+    found = find(facts)
+    assert bool(found) is reported
+    if reported:
+        assert "of the numbers in 2,000 rows, 67 % are repeated" in found[0].message
+        assert 200 / 1000 < predict_saving(facts, found[0].edit).fraction < 270 / 1000
+
+
+def test_one_row_joined_many_times_and_nothing_else_is_another_fault():
+    assert find(recording(JOIN, linear(0, width=2 * WIDTH), copies=COPIES)) == []
 
 
 def test_without_the_data_flow_nothing_is_found():

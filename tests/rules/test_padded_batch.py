@@ -249,6 +249,15 @@ def test_it_says_why_it_cannot_look():
         find(facts_of([step(0, 0, 100), linear()], run=Run(unwatched=(Unwatched("padding", "it used its 200 ms"),))))
 
 
+def test_a_program_that_ran_under_profkit_is_not_told_to_run_under_profkit():
+    recorded = Run(torch="2.13.0", step_signal="optimizer")
+    with pytest.raises(CannotLook, match="none came from") as caught:
+        find(facts_of([step(0, 0, 100), linear()], run=recorded))
+    assert "under profkit" not in str(caught.value)
+    with pytest.raises(CannotLook, match="under profkit"):
+        find(facts_of([step(0, 0, 100), linear()]))
+
+
 def test_without_shapes_it_cannot_look():
     facts = facts_of([step(0, 0, 100), op("aten::linear", 1, 9)])
     assert Need.SHAPES in missing_needs(facts, padded_batch.needs)

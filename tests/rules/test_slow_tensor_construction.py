@@ -8,9 +8,10 @@ import pytest
 
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.slow_tensor_construction import slow_tensor_construction
+from profkit.rules.unattributed_time import unattributed_time
 from profkit.run.directory import CallSite, Rates, Run
 from profkit.savings.simulate import predict_saving
-from tests.traces import annotation, facts_of, mark, op, rows_named, step
+from tests.traces import annotation, facts_of, mark, op, rows_named, stacks_of, step
 
 Json = dict[str, Any]
 SHAPE = [64, 32]
@@ -120,3 +121,49 @@ def test_each_line_is_a_finding():
 def test_without_shapes_it_cannot_look():
     facts = facts_of([step(0, 0, 100), op("aten::to", 1, 9)])
     assert Need.SHAPES in missing_needs(facts, slow_tensor_construction.needs)
+
+
+def sampled(source: str, share: float) -> Any:
+    """Steps of 200 µs of which reading a list takes 40 in the recording, and ``share`` of plain steps, by samples."""
+    site = CallSite("train.py", 5, "train", source)
+    calls = construct(10)
+    events = [
+        event
+        for i in range(4)
+        for event in (
+            step(i, 200 * i, 200),
+            *([mark(0, 5 + 200 * i, 60)] if i == 3 else []),
+            *({**one, "ts": one["ts"] + 200 * i} for one in calls),
+        )
+    ]
+    hot = round(100 * share)
+    stacks = stacks_of((site, CallSite("train.py", 9, "train", "loss.backward()")), {(0,): hot, (1,): 100 - hot})
+    return facts_of(events, run=Run(torch="2.13"), callsites=(site,), stacks=stacks)
+
+
+@pytest.mark.parametrize(
+    ("source", "share", "is_by_samples"),
+    [
+        ("x = torch.tensor(rows)", 0.6, True),
+        ("x = torch.tensor(rows, dtype=torch.float32).to(device)", 0.6, True),
+        ("x = torch.tensor(rows)", 0.2, False),
+        ("x = torch.tensor([f(row) for row in rows])", 0.6, False),
+        ("x = torch.tensor(load(rows))", 0.6, False),
+    ],
+)
+def test_samples_tell_what_a_line_takes_that_does_nothing_else(source: str, share: float, is_by_samples: bool):
+    """PyTorch looks for the shape and the type before it makes the empty tensor."""
+    facts = sampled(source, share)
+    (found,) = find(facts)
+    saved = predict_saving(facts, found.edit).fraction
+    assert (saved > 0.4) is is_by_samples
+    assert saved > 0.1
+
+
+@pytest.mark.parametrize(
+    ("source", "is_told"), [("x = torch.tensor(rows)", True), ("x = torch.tensor(f(rows))", False)]
+)
+def test_what_samples_tell_here_is_not_told_as_other_time(source: str, is_told: bool):
+    facts = sampled(source, 0.6)
+    named = [one.places.location.line for one in unattributed_time.check(facts) if one.places.location is not None]
+    assert (5 not in named) is is_told

@@ -16,6 +16,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.families import base_name
 from profkit.patterns.calls import Call
 from profkit.patterns.flow.followed import FollowedCalls, followed_calls
+from profkit.patterns.flow.joined_copies import shapes_of_joined
 from profkit.patterns.shapes import parse_numbers
 
 Shape = tuple[int, ...]
@@ -45,9 +46,9 @@ class CopiedRows(Struct, frozen=True):
     stand side by side.
 
     ``gathers`` and ``sums`` are operators on the way, with the features of each; ``others``, such as concatenations,
-    are not needed if the layer comes first. What those that are ``shared`` make, something else takes too. It
-    ``is_resampled`` if rows in between are sums of others. If it ``is_broadcast``, one tensor is repeated along a
-    dimension of size one, as arithmetic does for nothing.
+    are not needed if the layer comes first. Nor are ``joined`` copies of one tensor, as sums broadcast. What those that
+    are ``shared`` make, something else takes too. It ``is_resampled`` if rows in between are sums of others. If it
+    ``is_broadcast``, one tensor is repeated along a dimension of size one, as arithmetic does for nothing.
     """
 
     row: int
@@ -62,6 +63,7 @@ class CopiedRows(Struct, frozen=True):
     shared: frozenset[int]
     is_broadcast: bool
     is_resampled: bool = False
+    joined: tuple[int, ...] = ()
 
     @property
     def distinct(self) -> int:
@@ -99,6 +101,7 @@ class _Way:
         self.sources: dict[tuple[int, int, int, int], tuple[int, int]] = {}
         self.gathers: dict[int, int] = {}
         self.sums: dict[int, int] = {}
+        self.joined: set[int] = set()
         self.others: set[int] = set()
         self.copying: set[int] = set()
         self.seen: set[tuple[int, int, int]] = set()
@@ -111,7 +114,7 @@ class _Way:
 
     @property
     def calls(self) -> set[int]:
-        return {*self.gathers, *self.sums, *self.others}
+        return {*self.gathers, *self.sums, *self.joined, *self.others}
 
 
 def copied_rows(facts: Facts) -> Iterator[CopiedRows]:
@@ -145,9 +148,10 @@ def _found(calls: FollowedCalls, number: int, layer: _Layer, way: _Way, layers: 
         others=tuple(row[one] for one in sorted(way.others)),
         shared=frozenset(row[one] for one in way.calls if not calls.users.get(one, set()) <= known),
         is_broadcast=len(way.sources) == 1
-        and bool(way.gathers)
+        and bool(way.gathers or way.joined)
         and all(_broadcasts(calls.operator[one]) for one in way.gathers),
         is_resampled=any(base_name(calls.operator[one].name) in RESAMPLES for one in way.gathers),
+        joined=tuple(row[one] for one in sorted(way.joined)),
     )
 
 
@@ -202,7 +206,14 @@ def _inputs(calls: FollowedCalls, maker: int, features: int, way: _Way) -> list[
     """What a call makes its rows of, if a layer could come before it; else nothing."""
     call = calls.operator.get(maker)
     makers = calls.takes(maker) if call is not None else ()
-    if call is None or not makers or max(makers) >= maker or not call.shapes or not call.shapes[0]:
+    if call is None or not makers or max(makers) >= maker or not call.shapes:
+        return []
+    if (copies := shapes_of_joined(calls, maker)) is not None:
+        source, result = copies
+        stays = any(one == many == features for one, many in zip(source, result, strict=True))
+        way.joined.update([maker] * stays)
+        return [_Input(makers[0], source, features)] * stays
+    if not call.shapes[0]:
         return []
     first = _Input(makers[0], tuple(call.shapes[0]), features)
     return _inputs_of(call, makers, first, maker, way)
