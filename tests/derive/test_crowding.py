@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from profkit.derive.facts import Facts
+from profkit.derive.steps.crowding import part_of_workers
 from profkit.patterns.program import spent_ns
-from profkit.run.directory import Host, RankIdentity, Run
+from profkit.run.directory import Host, LoadSample, RankIdentity, Run
 from profkit.savings.edits import remove
 from profkit.savings.replay import replay
 from profkit.trace.events import Rows
+from profkit.trace.worker_records import WorkerRecord, Workers, WorkerSums
 from tests.traces import annotation, facts_of, kernel, op, rows_named, runtime, step
 
 Json = dict[str, Any]
@@ -120,3 +122,22 @@ def test_a_loop_waits_no_more_than_its_part_of_the_step_and_chance():
 
 def test_a_single_wait_in_a_short_operator_is_found_whole():
     assert left_ms(9, *[100] * 39, 9100)[0] == pytest.approx(4)
+
+
+@pytest.mark.parametrize(("others_cpus", "by_workers_us"), [(1.0, 310), (2.0, 155), (0.0, 310), (None, 0)])
+def test_the_part_of_the_waits_that_workers_make_is_the_programs_own(others_cpus, by_workers_us):
+    """They keep one CPU busy, of what all others do."""
+    one, five = (WorkerSums(n, *[100 * n] * 8) for n in (1, 5))
+    workers = Workers((), (WorkerRecord(0, 0, 1, (one, five)),))
+    samples = tuple(LoadSample(i, 0, 0.5, others_cpus=others_cpus) for i in range(3))
+    found = facts_with(400, 0)
+    facts = Facts(found.trace, found.run, workers=workers, samples=samples)
+    assert facts.crowding_by_workers.total_ns == pytest.approx(1000 * by_workers_us, abs=2)
+    assert facts.crowding.total_ns == pytest.approx(1000 * (310 - by_workers_us), abs=2)
+
+
+def test_workers_that_are_hardly_busy_take_nothing():
+    idle = WorkerSums(5, 0, 0, 0, 0, 0, 0, 10_000, 50)
+    record = WorkerRecord(0, 0, 1, (WorkerSums(1, *[0] * 8), idle))
+    samples = (LoadSample(0, 0, 0.5, others_cpus=0.0),)
+    assert part_of_workers(Workers((), (record,)), samples) < 0.05

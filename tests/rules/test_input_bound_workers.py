@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
 from profkit.findings.values import Kind
 from profkit.rules.base import CannotLook, Suspicion
-from profkit.run.directory import CallSite
+from profkit.run.directory import CallSite, Feeding, LoadSample
 from profkit.savings.simulate import predict_saving
 from profkit.trace.worker_records import WorkerRecord, Workers, WorkerSums
 from tests.rules.loading import SINGLE, batches, find, on_device, run_on
@@ -40,7 +42,7 @@ def test_a_line_that_makes_most_of_a_batch_in_workers_comes_before_more_of_them(
     first, second = sampled({(0,): 70, (1,): 20}, cpus=16)
     assert first.location is not None
     assert (first.location.line, first.kind) == (4, Kind.OPPORTUNITY)
-    assert "because 2 workers cannot keep up. 70 % of that goes to `Set.__getitem__`, which calls" in first.message
+    assert "because 2 workers cannot keep up. 70 % of a batch goes to `Set.__getitem__`, which calls" in first.message
     assert "shorter. 4 workers would make the step 40 % shorter." in first.message
     assert second.kind is None
 
@@ -274,3 +276,47 @@ def test_the_slowest_loader_counts_where_the_one_that_was_asked_is_unknown():
 
 def test_without_an_account_nobody_knows_what_making_takes():
     assert find(facts_of(batches([40] * 4, WORKERS), run=run_on(cpus=2, threads=2, workers=2))) == []
+
+
+def crowded(
+    others_cpus: float, computing: float = 0.5, shares: dict[tuple[int, ...], int] | None = None
+) -> list[Suspicion]:
+    """Steps of 10 ms for a batch and 90 for the model, of which it waits 45 for one of two CPUs. Two workers keep
+    1.4 of them busy, and take 140 ms of CPU time for a batch."""
+    one, five = (WorkerSums(n, *(n * ms * 10**6 for ms in (120, 20, 0, 0, 140, 0, 200, 140))) for n in (1, 5))
+    workers = Workers((), tuple(WorkerRecord(0, number, 2, (one, five)) for number in range(2)))
+    events = [
+        {**event, "ts": 1000 * event["ts"], "dur": 1000 * event["dur"]} for event in batches([10] * 4, WORKERS, 90)
+    ]
+    run = dataclasses.replace(
+        run_on(cpus=2, workers=2, feeding=Feeding(0.0, computing)), measured_step_crowded_ns=(45_000_000,) * 4
+    )
+    samples = tuple(LoadSample(i, 0, 0.5, others_cpus=others_cpus) for i in range(3))
+    stacks = stacks_of(SITES, shares or {}, kind="worker", batch_from=0) if shares else None
+    return find(facts_of(events, run=run, workers=workers, samples=samples, stacks=stacks))
+
+
+def test_workers_that_take_the_cpus_from_the_model_cost_the_wait_for_a_cpu_too():
+    """With batches that cost nothing, 55 of 100 ms would go."""
+    (found,) = crowded(others_cpus=1.4)
+    assert found.message == (
+        "Each step waits 10.0 ms for its batch and 45.0 ms for a CPU, because 2 workers and the model share 2 CPUs. "
+        "With batches that cost nothing the step would be 55 % shorter."
+    )
+    assert found.evidence["wait_for_cpu_ns_per_step"] == 45_000_000
+
+
+def test_a_line_that_makes_most_of_a_batch_takes_its_part_of_the_cpus_with_it():
+    """Without 90 % of 140 ms, the model's 45 and 14 for a batch share two CPUs: nothing is left to wait for."""
+    (found,) = crowded(1.4, shares={(0,): 90})
+    assert "90 % of a batch goes to `Set.__getitem__`" in found.message
+    assert "at most 55 % shorter" in found.message
+
+
+@pytest.mark.parametrize(
+    ("others", "computing", "waits_ns"), [(1.4, 0.5, [45_000_000]), (1.4, 1.0, []), (14.0, 0.5, [4_500_000])]
+)
+def test_only_what_the_workers_take_in_unrecorded_steps_counts(others, computing, waits_ns):
+    """The model that computes all the time waits for no CPU. Of ten times as much the workers have a tenth."""
+    found = crowded(others, computing)
+    assert [one.evidence["wait_for_cpu_ns_per_step"] for one in found] == waits_ns
