@@ -1,4 +1,4 @@
-"""Facts of steps that multiply matrices at one line, with what the watch of calls says of them."""
+"""Facts of steps that multiply at one line, with what the watch of calls says of it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from tests.traces import annotation, facts_of, mark, op, step
 
 
 def multiplying(
-    site: CallSite, known: Recomputation | None, *, calls: int = 1, steps_with: int = 4, runs: bool = True
+    site: CallSite,
+    known: Recomputation | None,
+    *,
+    calls: int = 1,
+    steps_with: int = 4,
+    runs: bool = True,
+    name: str = "aten::mm",
 ) -> Facts:
     """Steps of 1000 µs: 600 µs for products at one line, in runs of their own or in one, 2 µs for something else."""
     events: list[dict[str, Any]] = []
     for number in range(4):
         at, each = 1000 * number, 600 / calls
-        name = "aten::mm" if number < steps_with else "aten::sort"
+        called = name if number < steps_with else "aten::sort"
         events += [step(number, at, 1000), op("aten::relu", at + 750, 2)]
-        events += [op(name, at + 10 + each * turn, each - 4) for turn in range(calls)]
+        events += [op(called, at + 10 + each * turn, each - 4) for turn in range(calls)]
         if not number:
             spans = [(at + 8.5 + each * turn, each - 1) for turn in range(calls)] if runs else [(at + 8, 640)]
             events += [mark(0, *span) for span in spans]

@@ -3,8 +3,9 @@
 What it detects
 A convolution of stride and dilation 1 on a CPU with a kernel of 256 weights or more for each pair of channels, such as
 an echo of thousands of samples or a wide blur. It is reported if the transforms of its inputs, kernels and results
-would take a third of its time or less, counted by their shapes and compared with the time that the convolution took. On
-a GPU the rule does not look, as nobody has measured there what transforms of these sizes take.
+would take a third of its time or less, counted by their shapes and compared with the time that the convolution took.
+Kernels that are a column times a row are left to `unseparated-kernel`. On a GPU the rule does not look, as nobody has
+measured there what transforms of these sizes take.
 
 Why is this bad?
 The arithmetic of a direct convolution grows with the length of the input times that of the kernel. Transforms of both,
@@ -40,6 +41,7 @@ from profkit.patterns import (
     spent_ns,
     times_per_step,
 )
+from profkit.patterns.flow.matrix_forms import separable_kernels
 from profkit.rules.base import MEDIUM_FROM, CannotLook, Facts, Kind, Need, Suspicion, Suspicions, format_share, rule
 from profkit.savings import scale_with_backward
 from profkit.trace import Float64s, Rows
@@ -61,6 +63,9 @@ def long_kernel_convolution(facts: Facts) -> Suspicions:
         raise CannotLook("what Fourier transforms take on this GPU is not known")
     convolutions = named_operators(facts, "aten::conv1d", "aten::conv2d")
     rows = np.flatnonzero(facts.tree.outermost(convolutions) & facts.measured & ~facts.lines.backward)
+    forms = facts.run.recomputation.forms if facts.run.recomputation is not None else None
+    separable = [of_line for _, of_line, _ in separable_kernels(facts, forms or ())]
+    rows = np.setdiff1d(rows, np.concatenate(separable)) if separable else rows
     transforms_ns = by_call(facts, rows, _transforms_ns, float)
     kept = transforms_ns / np.maximum(spent_ns(facts, rows), 1)
     share = np.ones(len(facts.trace.events))

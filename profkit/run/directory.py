@@ -323,11 +323,13 @@ class Form(str, Enum):
     CENTRING = "centring"
     ADDING_UP = "adding-up"
     EQUAL = "equal"
+    SEPARABLE = "separable"
 
 
 class MatrixForm(Struct, frozen=True):
-    """A product or a decomposition, by the number of its event in the located step, that takes a matrix, or a batch of
-    them, of this ``form`` and ``shape``. ``others`` are the numbers of what it is multiplied with, else the rows."""
+    """A product, a decomposition or a convolution, by the number of its event in the located step, that takes a matrix,
+    or a batch of them, of this ``form`` and ``shape``. ``others`` are the numbers of what it is multiplied with, else
+    the rows."""
 
     call: int
     form: Form

@@ -1,5 +1,6 @@
 """Which matrices that products and decompositions take have a simple form: diagonal, one number beside the diagonal,
-rows that add up all before them, or a batch of one and the same matrix.
+rows that add up all before them, or a batch of one and the same matrix. Of convolutions that take each channel by
+itself, whether all kernels are a column times a row.
 
 Numbers are read where they lie when the program makes the call, so that no operator runs: of single matrices some rows,
 of a batch some places of each matrix. Those on a device are not looked at. Each call that was looked at is kept, also
@@ -31,6 +32,13 @@ _DECOMPOSING = frozenset(
     )
 )
 """What takes the third power of a matrix's size. ``linalg_solve`` has it first, too."""
+_CONVOLUTION = "conv2d"
+_OF_KERNEL = 4
+"""Dimensions of a kernel: results, inputs for each, height and width."""
+_LEAST_TAPS = 5
+"""Along each side: two passes with shorter kernels take as long."""
+_ROUNDING = 1e-4
+"""Of the largest weight: normalising a window in float32 leaves a few times 1e-7."""
 _FLOATS = {torch.float32: np.float32, torch.float64: np.float64}
 _LEAST_SIZE = 16
 """Of a matrix in a product: smaller ones take as long as what would replace them."""
@@ -53,6 +61,9 @@ class FormWatch:
         self._read = 0
 
     def note(self, call: int, name: str, given: Sequence[Tensor]) -> None:
+        if name == _CONVOLUTION:
+            self._note_kernel(call, given)
+            return
         is_product = name in _PRODUCTS
         if not (is_product or name in _DECOMPOSING) or len(self.found) >= _MOST_CALLS:
             return
@@ -62,6 +73,18 @@ class FormWatch:
         forms = [self._form_of(one) for one in factors]
         if Form.UNREAD not in forms:
             self.found.append(_describe(call, factors, forms, self._are_equal(factors)))
+
+    def _note_kernel(self, call: int, given: Sequence[Tensor]) -> None:
+        kernel = given[1] if len(given) > 1 and len(self.found) < _MOST_CALLS else None
+        if kernel is None or _is_passed_by(kernel) or kernel.dim() != _OF_KERNEL or kernel.requires_grad:
+            return
+        count, size = kernel.shape[0], TensorBase.numel(kernel)
+        is_small = kernel.shape[1] == 1 and min(kernel.shape[2:]) >= _LEAST_TAPS and self._read + size <= _MOST_READ
+        numbers = self._numbers(kernel) if is_small else None
+        if numbers is not None:
+            self._read += size
+            form = Form.SEPARABLE if are_separable(numbers.reshape(count, *kernel.shape[2:])) else Form.NONE
+            self.found.append(MatrixForm(call, form, tuple(kernel.shape), TensorBase.numel(given[0])))
 
     def _numbers(self, matrix: Tensor) -> NDArray[Any] | None:
         bits = read_bits(matrix)
@@ -129,6 +152,20 @@ def form_of_rows(rows: NDArray[Any], own: NDArray[np.int64]) -> Form:
         if not rows[~before].any() and (np.where(before, rows, diagonal[:, None]) == diagonal[:, None]).all():
             return Form.ADDING_UP
     return Form.NONE
+
+
+def are_separable(kernels: NDArray[Any]) -> bool:
+    """Whether each of these matrices, none of them zero, is a column times a row. The largest number of each lies in
+    both."""
+    count, high, wide = kernels.shape
+    each, largest = np.arange(count), np.abs(kernels).reshape(count, high * wide).argmax(1)
+    at_row, at_column = np.unravel_index(largest, (high, wide))
+    peak = kernels[each, at_row, at_column].astype(np.float64)
+    if not np.isfinite(kernels).all() or not peak.all():
+        return False
+    columns, rows = kernels[each, :, at_column], kernels[each, at_row, :]
+    made = columns[:, :, None] * rows[:, None, :] / peak[:, None, None]
+    return bool((np.abs(made - kernels) <= _ROUNDING * np.abs(peak)[:, None, None]).all())
 
 
 def _may(form: Form, matrix: Tensor) -> bool:

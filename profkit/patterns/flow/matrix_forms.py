@@ -4,13 +4,17 @@ at."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+import numpy as np
 
 from profkit.derive.facts import Facts
 from profkit.findings.values import Location
 from profkit.patterns.loops.located import call_marks, marks_around
 from profkit.patterns.named_lines import location_at
+from profkit.patterns.program import repeating_below
 from profkit.run.directory import Form, MatrixForm
+from profkit.trace.events import Rows
 
 
 def calls_of_form(facts: Facts, known: Iterable[MatrixForm], *wanted: Form) -> dict[Location, dict[int, MatrixForm]]:
@@ -32,3 +36,13 @@ def calls_of_form(facts: Facts, known: Iterable[MatrixForm], *wanted: Form) -> d
         if len(forms) == 1 and forms.issubset(wanted):
             found.setdefault(where, {}).update(calls)
     return found
+
+
+def separable_kernels(facts: Facts, known: Iterable[MatrixForm]) -> Iterator[tuple[Location, Rows, tuple[int, int]]]:
+    """The lines that convolve each channel with a column times a row, with their convolutions in the measured steps,
+    and the height and width of the largest kernel."""
+    for where, calls in calls_of_form(facts, known, Form.SEPARABLE).items():
+        rows, _ = repeating_below(facts, facts.trace.mask_of(np.array(sorted(calls))))
+        high, wide = max(call.shape[-2:] for call in calls.values())
+        if rows.size:
+            yield where, rows, (high, wide)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from profkit.run.directory import Form, MatrixForm
 from tests.collect.tensors.watching import watched
@@ -90,3 +91,42 @@ def test_equal_matrices_of_a_batch(x):
 def test_other_numbers_and_operators_are_not_looked_at(x):
     matrix = torch.eye(SIZE)
     assert forms(lambda: (matrix.to(torch.bfloat16) @ x.to(torch.bfloat16), matrix.mul(2), matrix[0] @ x)) == []
+
+
+def window(*shape: int) -> Tensor:
+    """The same Gaussian window for each channel."""
+    channels, _, high, wide = shape
+    column, row = (torch.exp(-((torch.arange(size) - size // 2) ** 2) / 9.0) for size in (high, wide))
+    return (column[:, None] * row / column.sum() / row.sum()).expand(channels, 1, high, wide)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "form"),
+    [
+        (window(3, 1, 11, 11), Form.SEPARABLE),
+        (torch.ones(3, 1, 5, 7) / 35, Form.SEPARABLE),
+        (window(3, 1, 11, 11) + torch.eye(11) / 1000, Form.NONE),
+        (torch.rand(3, 1, 11, 11), Form.NONE),
+        (torch.zeros(3, 1, 11, 11), Form.NONE),
+        (torch.full((3, 1, 11, 11), torch.inf), Form.NONE),
+    ],
+)
+def test_the_kernels_of_a_convolution_of_single_channels(kernel, form):
+    x = torch.rand(2, 3, 20, 20)
+    (found,) = forms(lambda: functional.conv2d(x, kernel, groups=3))
+    assert (found.form, found.shape) == (form, tuple(kernel.shape))
+
+
+def test_kernels_that_learn_mix_channels_or_are_short_are_not_looked_at():
+    x = torch.rand(2, 3, 20, 20)
+    learning, mixing, short = window(3, 1, 11, 11).clone().requires_grad_(), torch.ones(3, 3, 9, 9), window(3, 1, 3, 3)
+    assert (
+        forms(
+            lambda: (
+                functional.conv2d(x, learning, groups=3),
+                functional.conv2d(x, mixing),
+                functional.conv2d(x, short, groups=3),
+            )
+        )
+        == []
+    )
