@@ -23,6 +23,10 @@ _FREED_NS = 10
 """The longest that freeing one number of a list takes, on average: 6 ns of half a million (AMD EPYC, Python 3.11). What
 comes later after the request is something else."""
 _FIRST_NUMBER = re.compile(r'\["(\d{1,18})"')
+_CALL_NS = 20_000
+"""Of work on a sample, what a batch would spare: the call. Longer operators compute."""
+_MOST_WORK = 0.5
+"""Of the request: more, and the samples are made rather than picked."""
 _LEAST_PICKING = 0.25
 """Of the time of a dataset that only picks, operators take half or more; the rest is Python's calls of them."""
 
@@ -109,10 +113,10 @@ def worker_requests(facts: Facts) -> Bools:
 def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
     """Which of the requests for a batch, none inside another, pick 64 samples or more out of tensors in memory and do
     little else. Operators take at least a quarter of their time; otherwise most samples are read, decoded or made in
-    Python. If shapes are known, the picked tensors hold at least 64 samples, and the picks yield at least half of the
-    elements that become tensors out of Python objects (``lift_fresh``): if a sample is made in Python from what was
-    picked, an index or a seed, they yield less. (Half, as two tensors may hold a text and what follows each of its
-    words.)
+    Python. Operators that compute on a sample take at most half of it. If shapes are known, the picked tensors hold at
+    least 64 samples, and the picks yield at least half of the elements that become tensors out of Python objects
+    (``lift_fresh``): if a sample is made in Python from what was picked, an index or a seed, they yield less. (Half, as
+    two tensors may hold a text and what follows each of its words.)
     """
     events, tree = facts.trace.events, facts.tree
     wanted = facts.trace.mask_of(requests)
@@ -128,7 +132,10 @@ def picked_one_by_one(facts: Facts, requests: Rows) -> Bools:
     made = of_request(fresh, _elements(facts, fresh)[1])
     is_much = 2 * of_request(picks, held) >= made
     operating = _operating_share(facts, requests, called, request[called])
-    return (of_request(picks) >= LEAST_PICKS) & (operating >= _LEAST_PICKING) & is_much
+    work = called[~named_operators(facts, *PICKS, "aten::stack")[called]]
+    worked = of_request(work, (tree.end_ns[work] - events.start_ns[work] - _CALL_NS).clip(min=0))
+    picks_mainly = worked <= _MOST_WORK * (tree.end_ns[requests] - events.start_ns[requests])
+    return (of_request(picks) >= LEAST_PICKS) & (operating >= _LEAST_PICKING) & is_much & picks_mainly
 
 
 def _operating_share(facts: Facts, requests: Rows, called: Rows, request: Rows) -> Float64s:

@@ -186,6 +186,18 @@ def test_what_an_operator_does_inside_is_no_pick():
     assert find(facts_about(*[inside] * 4)) == []
 
 
+@pytest.mark.parametrize(("transform_us", "reported"), [(69, 1), (71, 0)])
+@pytest.mark.usefixtures("cheap_handing_over")
+def test_samples_that_operators_make_are_left_to_input_bound(transform_us, reported):
+    """64 transforms, of which 20 µs each are the call, in a request of 6400 µs."""
+    parts = [op("aten::select", 1000 + 99 * i, 4) for i in range(64)]
+    parts += [op("aten::stft", 1005 + 99 * i, transform_us) for i in range(64)]
+    made_here = [annotation(SINGLE, 1000, 6400), *parts, op("aten::stack", 7380, 10), op("aten::cat", 7381, 5)]
+    facts = facts_about(*[made_here] * 4, length=20_000)
+    assert len(find(facts)) == reported
+    assert len(list(input_bound.check(facts))) == 1 - reported
+
+
 def test_picks_that_are_not_stacked_are_silent():
     assert find(facts_about(*[request(stacks=0)] * 4)) == []
 
