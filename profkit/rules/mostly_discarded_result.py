@@ -5,10 +5,11 @@ Operators that work element by element (arithmetic, functions, `where`), copy (`
 (`matmul`, `bmm`), for a tensor of which at most half is read afterwards: slices, selections and diagonals are all that
 takes it. A mask or a table of the largest length that is cut to the length of the batch is the usual case, or a table
 of all pairs of which each row's own partner is read. What is picked by index counts as a part if the recording has the
-memory of the result. What goes into such a tensor is looked at in turn: linear layers, convolutions over single
-positions, activations and sums before a slice of the last positions need these positions alone. The rule is silent if
-anything else takes a tensor of that shape before the next one is made, if the slices together read most of it, and for
-operators that write in place or draw random numbers.
+memory of the result. So does a table of all rows of a batch with all targets that is split by sample, if each sample
+reads its own rows of its piece. What goes into such a tensor is looked at in turn: linear layers, convolutions over
+single positions, activations and sums before a slice of the last positions need these positions alone. The rule is
+silent if anything else takes a tensor of that shape before the next one is made, if the slices together read most of
+it, and for operators that write in place or draw random numbers.
 
 Why is this bad?
 Every element is computed, written to memory and thrown away. With a mask of 1,024 by 1,024 of which 48 by 48 are used,
@@ -62,6 +63,10 @@ from profkit.savings.pricing import scale_backward
 from profkit.trace import Rows
 
 _DIAGONAL = " The diagonal of `a @ b.T` is `(a * b).sum(-1)`, and its trace `(a * b).sum()`."
+_OWN_BLOCKS = (
+    "Compute each sample's table by itself, in a loop over the samples: its rows with its own targets. That takes one "
+    "part of the whole for each sample, and the pieces need no splitting."
+)
 _PICK_FIRST = (
     "Pick first: compute for the indices alone. For columns of a layer's result use `linear(x, weight[ids], "
     "bias[ids])`, for rows `layer(x[ids])`; in a formula, index what goes in."
@@ -93,7 +98,7 @@ def _suspect(facts: Facts, parts: list[UsedPart], rows: Rows) -> Suspicion:
     largest = max(parts, key=lambda part: np.prod(part.shape))
     count = times_per_step(facts, rows)
     return Suspicion(
-        message=_describe(parts, largest, count, "diagonal" if is_diagonal else "pick" if is_picked else "slice"),
+        message=_describe(parts, largest, count, _part_of(parts, is_diagonal, is_picked)),
         fix=(_PICK_FIRST if is_picked else _advise(parts)) + _DIAGONAL * is_diagonal,
         rows=rows,
         edit=combine(
@@ -105,6 +110,12 @@ def _suspect(facts: Facts, parts: list[UsedPart], rows: Rows) -> Suspicion:
         places=makers_and_cuts(facts, rows, cuts),
         evidence={"used_share": round(largest.used, 6), "elements": int(np.prod(largest.shape))},
     )
+
+
+def _part_of(parts: list[UsedPart], is_diagonal: bool, is_picked: bool) -> str:
+    if any(part.is_block for part in parts):
+        return "block for each sample"
+    return "diagonal" if is_diagonal else "pick" if is_picked else "slice"
 
 
 def _describe(parts: list[UsedPart], largest: UsedPart, count: int, part: str) -> str:
@@ -122,6 +133,8 @@ def _describe(parts: list[UsedPart], largest: UsedPart, count: int, part: str) -
 
 
 def _advise(parts: list[UsedPart]) -> str:
+    if any(part.is_block for part in parts):
+        return _OWN_BLOCKS
     if any(part.is_before for part in parts):
         return (
             "Slice first: the layers on these lines work on each position alone. Give them the positions that are read "

@@ -350,3 +350,47 @@ def test_a_sum_of_which_little_is_picked_goes_with_what_it_adds():
     assert {part.shape for part in mostly_unused(facts)} == {tuple(TABLE), tuple(pairs)}
     (found,) = find(facts)
     assert found.count == 2
+
+
+PAIRS = [400, 320]
+"""Of four samples with a hundred rows each, and of the targets of all."""
+TARGETS = (70, 80, 90, 80)
+
+
+def matched(*own: int, sizes: tuple[int, ...] = TARGETS, between: tuple[Json, ...] = ()) -> list[Json]:
+    """Distances and a product with a number take 80 µs of 200. Each piece of the table gives up a sample's rows."""
+    table = [
+        tensor_op("cdist", 10, 50, [400, 4], [320, 4], [], []),
+        tensor_op("mul", 62, 30, PAIRS, []),
+        *between,
+        tensor_op("view", 100, 2, PAIRS, [], concrete=["", "[4, 100, -1]"]),
+        tensor_op("split_with_sizes", 104, 2, [4, 100, 320], [], [], concrete=["", "", "-1"]),
+    ]
+    picks = [
+        tensor_op("select", 110 + 3 * at, 2, [4, 100, size], [], [], concrete=["", "0", str(sample)])
+        for at, (sample, size) in enumerate(zip(own, sizes, strict=True))
+    ]
+    return steps_of(*table, *picks)
+
+
+def test_a_table_of_all_samples_of_which_each_reads_its_own_block():
+    facts = facts_of(matched(0, 1, 2, 3))
+    (found,) = find(facts)
+    assert found.evidence == {"used_share": 0.25, "elements": 400 * 320}
+    assert "2 operators a step compute a tensor of 400 x 320 elements" in found.message
+    assert found.message.endswith("of which only 25 % is used, a block for each sample.")
+    assert "in a loop over the samples" in found.fix
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(0.75 * 80 / STEP, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param(matched(1, 0, 2, 3), id="another sample's rows"),
+        pytest.param(matched(0, 1, 2, sizes=(70, 80, 90)), id="not all samples"),
+        pytest.param(matched(0, 1, 2, 3, sizes=(70, 80, 90, 70)), id="targets that nobody reads"),
+        pytest.param(matched(0, 1, 2, 3, between=(tensor_op("argmin", 94, 3, PAIRS, []),)), id="read whole"),
+    ],
+)
+def test_tables_that_are_read_beyond_the_own_blocks_are_silent(events):
+    assert find(facts_of(events)) == []

@@ -26,6 +26,7 @@ from profkit.patterns.frequency import in_most_steps
 from profkit.patterns.named_lines import Places, costliest_lines
 from profkit.patterns.step_calls import COPIES, PRODUCTS, Shape, StepCalls, repeated_in_measured, step_calls
 from profkit.patterns.used.before import LAYERS, Before, all_results, parts_before, partwise_making
+from profkit.patterns.used.blocks import own_blocks
 from profkit.patterns.used.picked import picked_shares
 from profkit.trace.events import Rows
 
@@ -57,6 +58,8 @@ class UsedPart(Struct, frozen=True):
     shape: Shape
     used: float
     last: Rows
+    is_block: bool = False
+    """Whether samples read their own blocks of a table of all."""
 
     @property
     def is_before(self) -> bool:
@@ -116,7 +119,15 @@ def mostly_unused(facts: Facts) -> list[UsedPart]:
     cut |= {whole for at in picked if math.prod(whole := step.shapes[step.number[at]][0]) >= _LEAST_ELEMENTS}
     looked_at = sorted(cut, key=math.prod, reverse=True)[:_MOST_SHAPES]
     results = all_results(step) if looked_at else []
-    return [part for shape in looked_at for part in _parts_of(shape, step, results, picked)]
+    found = [part for shape in looked_at for part in _parts_of(shape, step, results, picked)]
+    return [*found, *_blocks(step)]
+
+
+def _blocks(step: StepCalls) -> Iterator[UsedPart]:
+    """Tables of which each sample reads its own block."""
+    for found in own_blocks(step):
+        make = step.rows[found.make]
+        yield UsedPart(make, step.rows[found.read], found.shape, 1 / found.samples, make[-1:], is_block=True)
 
 
 def sorted_heads(facts: Facts) -> list[SortedHead]:
