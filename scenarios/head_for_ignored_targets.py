@@ -26,8 +26,8 @@ class Encoder(nn.Module):
         self.head = nn.Linear(WIDTH, WORDS)
 
     def forward(self, words: Tensor) -> Tensor:
-        x = self.embed(words)
-        return x + functional.gelu(self.mix(x))
+        mixed = functional.gelu(self.mix(self.embed(words)))
+        return torch.fft.fft(mixed, dim=1).real
 
 
 @dataclass(frozen=True)

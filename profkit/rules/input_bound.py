@@ -478,7 +478,7 @@ def _waits_told(facts: Facts, loading: _Loading) -> str:
 def _suspect_crowding(facts: Facts, loading: _Loading) -> Suspicions:
     """The workers take the CPUs from the model, and no function of the program takes most of a batch."""
     saved = replay(facts, edit := _without_part(facts, loading, 1.0)).fraction
-    if not loading.crowded_ns or saved < _LEAST_SHARE:
+    if loading.crowded_ns < _LEAST_SHARE * (loading.wait_ns + loading.rest_ns) or saved < _LEAST_SHARE:
         return
     places, slowest = loader_places(facts, loading.rows), _slowest_line(facts, loading)
     yield Suspicion(

@@ -314,9 +314,11 @@ def test_a_line_that_makes_most_of_a_batch_takes_its_part_of_the_cpus_with_it():
 
 
 @pytest.mark.parametrize(
-    ("others", "computing", "waits_ns"), [(1.4, 0.5, [45_000_000]), (1.4, 1.0, []), (14.0, 0.5, [4_500_000])]
+    ("others", "computing", "waits_ns"),
+    [(1.4, 0.5, [45_000_000]), (1.4, 1.0, []), (2.8, 0.5, [22_500_000]), (14.0, 0.5, [])],
 )
 def test_only_what_the_workers_take_in_unrecorded_steps_counts(others, computing, waits_ns):
-    """The model that computes all the time waits for no CPU. Of ten times as much the workers have a tenth."""
+    """The model that computes all the time waits for no CPU. Of twice as much the workers have half, of ten times as
+    much a tenth: then it is the batch that is waited for."""
     found = crowded(others, computing)
     assert [one.evidence["wait_for_cpu_ns_per_step"] for one in found] == waits_ns

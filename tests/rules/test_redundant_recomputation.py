@@ -211,7 +211,7 @@ ENDED = {"unwatched": (Unwatched(Watch.CALLS.value, USED), Unwatched(Watch.LINES
         (ENDED, USED),
         ({"torch": "2.13", "is_part": True}, "the only recorded step was cut off"),
         ({"torch": "2.13"}, "no step of the program was recorded in which it could be watched"),
-        ({"torch": "2.13", "step_signal": "optimizer"}, "run a program with steps"),
+        ({"torch": "2.13", "step_signal": "optimizer"}, "nothing that could be followed"),
     ],
 )
 def test_the_reason_is_what_stopped_the_watch(run, reason):

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.families import ELEMENTWISE, base_name
+from profkit.patterns.shapes import first_shape
 from profkit.patterns.step_calls import COPIES, PRODUCTS, Shape, StepCalls
 from profkit.trace.events import Rows
 
@@ -43,14 +44,14 @@ class OwnBlocks(Struct, frozen=True):
 def own_blocks(step: StepCalls) -> Iterator[OwnBlocks]:
     """Where a table is split by sample, and of each piece the rows of another sample are read."""
     for at in _places_of(step, _SPLIT):
-        shapes = step.shapes[step.number[at]]
-        whole = shapes[0] if shapes else ()
+        whole = tuple(first_shape(step.shapes[step.number[at]]))
         if len(whole) != _SPLITS_AT or whole[0] < _LEAST_SAMPLES:
             continue
-        read, table = _own_rows(step, at, whole), (whole[0] * whole[1], whole[2])
-        make = _makers(step, at, table, whole) if len(read) == whole[0] else step.rows[:0]
+        samples, rows, targets = whole
+        read, table = _own_rows(step, at, whole), (samples * rows, targets)
+        make = _makers(step, at, table, whole) if len(read) == samples else step.rows[:0]
         if make.size:
-            yield OwnBlocks(make, np.array([at, *read]), table, whole[0])
+            yield OwnBlocks(make, np.array([at, *read]), table, samples)
 
 
 def _places_of(step: StepCalls, name: str) -> list[int]:
