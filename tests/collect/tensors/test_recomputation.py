@@ -454,6 +454,21 @@ def test_full_graph_compilation_works_under_the_watch():
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
 
 
+def test_updates_of_optimizers_are_looked_past_and_clearing_gradients_is_not():
+    """A step of Adam alone calls ten functions for each parameter."""
+    layer, x = nn.Linear(SIZE, SIZE), matrix()
+    optimizer = torch.optim.Adam(layer.parameters(), foreach=False)
+
+    def train() -> None:
+        optimizer.zero_grad(set_to_none=False)
+        layer(x).sum().backward()
+        optimizer.step()
+
+    train()
+    clearing, switching = 2 * len(list(layer.parameters())), 2  # `requires_grad_` and `zero_`; gradients off and on
+    assert watched(train).looked_at == 2 + clearing + switching
+
+
 def test_calls_inside_ranges_are_still_found(tmp_path):
     layer = nn.Linear(SIZE, SIZE)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
