@@ -51,6 +51,11 @@ over a connection of its own (0.3 ms); and the batch lies in shared memory, of w
 each page of 4 KiB (1.1 µs). The counts of tensors and pages come from the stacking of the samples or the copies to the
 device. Where more workers are not possible, only cheaper samples help, and the saving is that of a ready batch.
 
+Workers on all CPUs take them from the model, too. The system counts how long the main thread waits for a CPU. The part
+of that which the workers' accounts explain, of what all other processes use, is a wait for batches as well. It is no
+longer than unrecorded steps show, whose CPU time is known. Without a function of the workers, model and workers share
+the CPUs with that much less to do. What the main process computes itself while it takes a batch stays.
+
 If even the shortest request waits longer than the workers' account says that a batch takes to make, handing it over is
 what takes the time, and no worker is the faster choice. The saving is what the shortest request waits beyond making,
 for each of them: the others may have waited because other programs had the CPUs. A worker's time is more than the main

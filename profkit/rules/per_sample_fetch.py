@@ -3,7 +3,8 @@
 What it detects
 Requests for a batch, in most steps, in which the main process picks 64 samples or more out of tensors one by one
 (`select`, `index`, `slice`) and stacks them, if operators take a quarter of the time or more: nothing is read, decoded
-or made in Python, so the samples could be picked all at once. If the tensors' shapes are known, at least half of what
+or made in Python, so the samples could be picked all at once. Operators that compute on each sample may take half of
+the time at most; `input-bound` tells those that take more. If the tensors' shapes are known, at least half of what
 becomes a tensor must have been picked: an index that is read out of a tensor, and from which Python makes the sample,
 does not count. The step has to get at least 3 % shorter. If each sample draws random numbers of its own, it is an
 opportunity: a batch draws others.
