@@ -64,8 +64,8 @@ from profkit.trace import Rows
 
 _DIAGONAL = " The diagonal of `a @ b.T` is `(a * b).sum(-1)`, and its trace `(a * b).sum()`."
 _OWN_BLOCKS = (
-    "Compute each sample's table by itself, in a loop over the samples: its rows with its own targets. That takes one "
-    "part of the whole for each sample, and the pieces need no splitting."
+    "Compare each sample's rows with its own targets alone. Pad the targets to the longest and compute all samples at "
+    "once (`rows[:, :, None]` with `targets[:, None]`), or loop over the samples."
 )
 _PICK_FIRST = (
     "Pick first: compute for the indices alone. For columns of a layer's result use `linear(x, weight[ids], "

@@ -379,7 +379,7 @@ def test_a_table_of_all_samples_of_which_each_reads_its_own_block():
     assert found.evidence == {"used_share": 0.25, "elements": 400 * 320}
     assert "2 operators a step compute a tensor of 400 x 320 elements" in found.message
     assert found.message.endswith("of which only 25 % is used, a block for each sample.")
-    assert "in a loop over the samples" in found.fix
+    assert "with its own targets alone" in found.fix
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.75 * 80 / STEP, abs=1e-3)
 
 
