@@ -383,10 +383,20 @@ def test_a_table_of_all_samples_of_which_each_reads_its_own_block():
     assert predict_saving(facts, found.edit).fraction == pytest.approx(0.75 * 80 / STEP, abs=1e-3)
 
 
+def test_numbers_of_each_pair_that_are_added_up_are_a_table_too():
+    squared = tensor_op("pow", 94, 2, [*PAIRS, 4], []), tensor_op("sum", 97, 2, [*PAIRS, 4], [], concrete=["", "[-1]"])
+    (found,) = find(facts_of(matched(0, 1, 2, 3, between=squared)))
+    assert found.message.startswith("4 operators a step compute")
+
+
 @pytest.mark.parametrize(
     "events",
     [
         pytest.param(matched(1, 0, 2, 3), id="another sample's rows"),
+        pytest.param(
+            matched(0, 1, 2, 3, between=(tensor_op("sum", 94, 3, PAIRS, [], concrete=["", "[1]"]),)),
+            id="added up over all targets",
+        ),
         pytest.param(matched(0, 1, 2, sizes=(70, 80, 90)), id="not all samples"),
         pytest.param(matched(0, 1, 2, 3, sizes=(70, 80, 90, 70)), id="targets that nobody reads"),
         pytest.param(matched(0, 1, 2, 3, between=(tensor_op("argmin", 94, 3, PAIRS, []),)), id="read whole"),

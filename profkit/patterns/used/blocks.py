@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.families import ELEMENTWISE, base_name
-from profkit.patterns.shapes import first_shape
+from profkit.patterns.shapes import first_shape, parse_numbers
 from profkit.patterns.step_calls import COPIES, PRODUCTS, Shape, StepCalls
 from profkit.trace.events import Rows
 
@@ -25,6 +25,7 @@ _SPLIT, _PICK = "split_with_sizes", "select"
 _EXTREMES = frozenset(("max", "min"))
 _PAIRWISE = ELEMENTWISE | COPIES | PRODUCTS | _EXTREMES | {"cdist"}
 """What makes a table of pairs."""
+_REDUCING = frozenset(("all", "amax", "amin", "any", "mean", "prod", "sum"))
 _VIEWING = frozenset(("_to_copy", "detach", "permute", "reshape", "select", "slice", "to", "unsqueeze", "view"))
 """What hands a table on."""
 _SPLITS_AT = 3
@@ -87,7 +88,9 @@ def _makers(step: StepCalls, split: int, table: Shape, whole: Shape) -> Rows:
         number = step.number[at]
         name, shapes = base_name(step.calls[number].name), step.shapes[number]
         is_taken = any(_is_of(shape, table, whole) for shape in shapes)
-        if name in _PAIRWISE and (is_taken or _is_of(_result_of(step, number), table, whole)):
+        compares = name in _PAIRWISE and (is_taken or _is_of(_result_of(step, number), table, whole))
+        reduces = name in _REDUCING and is_taken and _keeps_pairs(shapes[0], step.calls[number].argument(1), table)
+        if compares or reduces:
             make.append(at)
         elif is_taken and name not in _VIEWING:
             return step.rows[:0]
@@ -98,6 +101,12 @@ def _is_of(shape: Shape, table: Shape, whole: Shape) -> bool:
     """Whether it has the rows and targets of the table, with more numbers for each pair or not."""
     is_large = math.prod(shape) >= _LEAST_ELEMENTS
     return is_large and (shape[:2] == table or shape[:3] == whole)
+
+
+def _keeps_pairs(shape: Shape, dimensions: str, table: Shape) -> bool:
+    """Whether a reduction along these dimensions leaves a number or more for each pair."""
+    along, pairs = parse_numbers(dimensions), len(table) if shape[:2] == table else _SPLITS_AT
+    return bool(along) and all(at % len(shape) >= pairs for at in along)
 
 
 def _result_of(step: StepCalls, number: int) -> Shape:
