@@ -29,18 +29,24 @@ _REDUCTIONS = """
     all amax amin any argmax argmin cumsum logsumexp max mean median min nansum norm prod std sum topk var"""
 _REDUCING = frozenset(_REDUCTIONS.split())
 _MULTIPLYING = frozenset(("mul", "multiply"))
+_ORDERING = frozenset(("ge", "greater", "greater_equal", "gt", "le", "less", "less_equal", "lt"))
+_COMPARING = _ORDERING | frozenset(("eq", "ne"))
+_PRODUCTS = frozenset(("matmul", "mm", "mv"))
+"""Of a table of zeros and ones with a few vectors: sums over what each row picks."""
 _INFLATES, _WORKS_ON, _REDUCES = "inflates", "works on", "reduces"
 """What an operator does with tensors of a shape."""
 
 
 class Intermediate(Struct, frozen=True):
     """``rows`` are the operators of the step that was looked at which take or make tensors of the ``shape``; ``makers``
-    those that make it of smaller ones. ``names`` are their base names in order, each once."""
+    those that make it of smaller ones. ``names`` are their base names in order, each once. ``is_order`` says that the
+    table only holds which of two vectors' elements are larger."""
 
     rows: Rows
     makers: Rows
     shape: Shape
     names: tuple[str, ...]
+    is_order: bool
 
 
 def intermediates(facts: Facts) -> list[Intermediate]:
@@ -55,14 +61,25 @@ def _read(shape: Shape, step: StepCalls) -> Intermediate | None:
     """What works on tensors of this shape, if all of it fits in each step."""
     touching = distinct(np.concatenate([step.taking(shape), step.making(shape)]))
     makers: list[int] = []
+    is_order = _is_order(shape, step, touching)
     for places in np.split(touching, np.searchsorted(touching, step.over[:-1])):
         numbers = step.number[places].tolist()
-        kinds = [_kind_of(step.calls[number], step.shapes[number], shape) for number in numbers]
+        kinds = [_kind_of(step.calls[number], step.shapes[number], shape, is_order) for number in numbers]
         if kinds and not _fit(kinds, [step.shapes[number].count(shape) for number in numbers], numbers, step):
             return None
         makers += [place for place, kind in zip(places.tolist(), kinds, strict=True) if kind == _INFLATES]
     names = tuple(dict.fromkeys(base_name(step.calls[number].name) for number in step.number[touching].tolist()))
-    return Intermediate(step.rows[touching], step.rows[makers], shape, names) if makers else None
+    return Intermediate(step.rows[touching], step.rows[makers], shape, names, is_order) if makers else None
+
+
+def _is_order(shape: Shape, step: StepCalls, touching: Rows) -> bool:
+    """Whether all that makes this matrix of smaller tensors compares a column with a row, for order at least once."""
+    if len(shape) != 2:
+        return False
+    made = [number for number in step.number[touching].tolist() if shape not in step.shapes[number]]
+    names = {base_name(step.calls[number].name) for number in made}
+    vectors = [sorted(math.prod(given) for given in step.shapes[number] if given) for number in made]
+    return bool(names & _ORDERING) and names <= _COMPARING and all(sizes == sorted(shape) for sizes in vectors)
 
 
 def _fit(kinds: list[str], taken: list[int], numbers: list[int], step: StepCalls) -> bool:
@@ -80,9 +97,12 @@ def _fit(kinds: list[str], taken: list[int], numbers: list[int], step: StepCalls
     return True
 
 
-def _kind_of(call: Call, given: list[Shape], shape: Shape) -> str:
+def _kind_of(call: Call, given: list[Shape], shape: Shape, is_order: bool) -> str:
     """What an operator does with tensors of the shape; nothing for what else they may be for."""
     name = base_name(call.name)
+    if is_order and name in _PRODUCTS and given.count(shape) == 1:
+        others = sum(math.prod(other) for other in given if other != shape)
+        return _REDUCES if others * _LEAST_FACTOR <= math.prod(shape) else ""
     if shape in given:
         return _REDUCES if name in _REDUCING else _WORKS_ON if name in ELEMENTWISE | COPIES | FILLING else ""
     largest = max(map(math.prod, filter(None, given)), default=0)

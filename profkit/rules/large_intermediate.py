@@ -53,6 +53,12 @@ _SQUARES = (
     "Squared distances of all pairs are `torch.cdist(x, y).square()`, or by a matrix product\n"
     "    x.square().sum(-1)[:, None] + y.square().sum(-1) - 2 * x @ y.T"
 )
+_SORTED = (
+    "Comparisons of all pairs need no table but one sort: `torch.searchsorted(y.sort().values, x)` counts for each x "
+    "the y below it. Sums over all that are larger are cumulative sums in sorted order. Take "
+    "`order = x.argsort(descending=True)`, then `w[order].cumsum(0)`, and `logcumsumexp` for logarithms. Equal values "
+    "take the sum at the last of them."
+)
 _BLOCKS = (
     "Look for a form without the table: an index or `gather` to pick one element of each row, a matrix product for "
     "sums of products. If there is none, compute it in blocks of rows that fit the cache. Or compile the formula "
@@ -76,7 +82,7 @@ def _suspect(facts: Facts, found: Intermediate, rows: Rows) -> Suspicion:
     return Suspicion(
         message=f"{format_count(count, 'operator')} a step {works} on tensors of {size} elements that are made from "
         "much smaller ones and reduced again.",
-        fix=_advise(set(found.names)),
+        fix=_advise(found),
         rows=rows,
         edit=scale_with_backward(facts, rows, kept, _UNCERTAINTY),
         worth=HIGH_FROM,
@@ -92,8 +98,11 @@ def _lines(facts: Facts, rows: Rows) -> tuple[Location, ...]:
     return costliest_lines(facts, repeated_in_measured(facts, rows)).all()
 
 
-def _advise(names: set[str]) -> str:
+def _advise(found: Intermediate) -> str:
     """The algebra that the operators' names tell."""
+    names = set(found.names)
+    if found.is_order:
+        return _SORTED
     if "sub" in names and names & {"pow", "square", "mul"} and names & {"sum", "mean"}:
         return _SQUARES
     if "sub" in names and "abs" in names and names & {"sum", "mean"}:

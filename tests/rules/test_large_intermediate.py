@@ -74,6 +74,58 @@ def test_products_that_are_summed_are_a_product_of_matrices():
     assert "torch.einsum" in found.fix
 
 
+def ordered(*rest: Json, name: str = "ge") -> list[Json]:
+    return [tensor_op(name, 10, 40, [1, 1024], [1024, 1]), *rest]
+
+
+PAIRS = [1024, 1024]
+WEIGHTED = tensor_op("mul", 52, 40, PAIRS, [1, 1024])
+ROW_SUMS = tensor_op("sum", 94, 40, PAIRS, [])
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param(ordered(WEIGHTED, ROW_SUMS), id="sums over all that are larger"),
+        pytest.param(ordered(tensor_op("mean", 52, 40, PAIRS, []), name="gt"), id="pairs in the right order"),
+        pytest.param(ordered(tensor_op("mv", 52, 40, PAIRS, [1024])), id="their product with a vector"),
+        pytest.param(ordered(tensor_op("matmul", 52, 40, PAIRS, [1024, 2])), id="and with a few"),
+    ],
+)
+def test_a_table_of_what_is_larger_needs_a_sort_alone(events):
+    (found,) = find(facts_of(steps_of(*events)))
+    assert "torch.searchsorted" in found.fix
+    assert "cumsum" in found.fix
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param(ordered(WEIGHTED, ROW_SUMS, name="eq"), id="what is equal"),
+        pytest.param([tensor_op("sub", 10, 40, [1, 1024], [1024, 1]), WEIGHTED, ROW_SUMS], id="differences"),
+        pytest.param(
+            [tensor_op("ge", 10, 40, LEFT, RIGHT), tensor_op("all", 94, 40, TABLE, [])],
+            id="vectors, element by element",
+        ),
+        pytest.param([tensor_op("ge", 10, 40, [1024, 1], [1]), WEIGHTED, ROW_SUMS], id="a column and a threshold"),
+    ],
+)
+def test_other_tables_are_not_said_to_need_a_sort(events):
+    assert not any("searchsorted" in found.fix for found in find(facts_of(steps_of(*events))))
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        pytest.param(tensor_op("matmul", 52, 40, PAIRS, [1024, 512]), id="as many vectors as attention has"),
+        pytest.param(tensor_op("matmul", 52, 40, PAIRS, PAIRS), id="itself"),
+        pytest.param(tensor_op("masked_fill", 52, 40, [8, 4, *PAIRS], PAIRS), id="scores that it masks"),
+    ],
+)
+def test_a_mask_that_something_large_takes_is_silent(last):
+    assert intermediates(facts_of(steps_of(*ordered(last)))) == []
+
+
 def test_tiled_rows_are_such_a_table():
     tiled = tensor_op("repeat", 10, 40, [128, 128], [], concrete=["", "[64, 1]"])
     rest = [tensor_op("gt", 52, 40, [8192, 128], [8192, 1]), tensor_op("any", 94, 40, [8192, 128], [])]
