@@ -39,7 +39,7 @@ _MOST_SHAPES = 50
 _RANDOM = frozenset(("dropout", "feature_dropout", "native_dropout", "rrelu"))
 """Of a smaller tensor they would draw other numbers."""
 DIAGONALS = frozenset(("diag", "diagonal", "trace"))
-_CUTS = DIAGONALS | frozenset(("narrow", "select", "slice"))
+CUTS = DIAGONALS | frozenset(("narrow", "select", "slice"))
 _LOSING_A_DIMENSION = DIAGONALS | {"select"}
 
 
@@ -165,7 +165,7 @@ def _sorted_dimension(call: Call, given: Sequence[Shape]) -> int | None:
 
 def _used_head(call: Call, whole: Shape, dimension: int) -> int:
     """How many elements from the nearer end on a slice reads; 0 if it is none along this dimension."""
-    if base_name(call.name) not in _CUTS - DIAGONALS or not (left := _cut(call, whole)):
+    if base_name(call.name) not in CUTS - DIAGONALS or not (left := left_by_cut(call, whole)):
         return 0
     if left == whole:
         return whole[dimension]
@@ -186,11 +186,11 @@ def _commutes(call: Call) -> bool:
 
 def _cuts_much(call: Call, given: Sequence[Shape]) -> bool:
     whole = given[0] if given else ()
-    return math.prod(whole) >= _LEAST_ELEMENTS and base_name(call.name) in _CUTS and bool(_cut(call, whole))
+    return math.prod(whole) >= _LEAST_ELEMENTS and base_name(call.name) in CUTS and bool(left_by_cut(call, whole))
 
 
 @lru_cache(maxsize=1 << 12)  # the same few calls come thousands of times
-def _cut(call: Call, whole: Shape) -> Shape:
+def left_by_cut(call: Call, whole: Shape) -> Shape:
     """The shape of what a slice or a selection leaves of a tensor; nothing if its arguments are not known."""
     try:
         given = [int(text) for text in call.arguments[1:] if text]
@@ -274,10 +274,10 @@ def _read_by(at: int, shape: Shape, step: StepCalls, picked: Mapping[int, float]
     left = shape
     for number in (step.number[place] for place in range(at, len(step.number))):
         call, given = step.calls[number], step.shapes[number]
-        is_next = base_name(call.name) in _CUTS and given and given[0] == left
+        is_next = base_name(call.name) in CUTS and given and given[0] == left
         if not is_next:
             break
-        left = _cut(call, left)
+        left = left_by_cut(call, left)
         if not left:
             return 0.0, frozenset()
         if base_name(call.name) in _LOSING_A_DIMENSION:
