@@ -126,6 +126,11 @@ def backward_of(facts: Facts, rows: Rows) -> Rows:
     return np.flatnonzero(belongs & facts.tree.outermost(facts.lines.backward))
 
 
+def all_nodes(facts: Facts) -> Rows:
+    """The backward nodes of the measured steps."""
+    return facts.measured_rows(facts.tree.outermost(facts.lines.backward))
+
+
 def works_under(facts: Facts, host: Bools) -> Rows:
     """The device work launched by these host events or by anything below them."""
     inside, owner = facts.tree.under(host), facts.launches.owner

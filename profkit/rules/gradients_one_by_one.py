@@ -31,8 +31,9 @@ import numpy as np
 from profkit.patterns import Places, call_site, in_most_steps
 from profkit.patterns.loops.independent_rounds import rounds_are_independent
 from profkit.patterns.loops.located import body_and_called, located_marks, marks_around
+from profkit.patterns.program import all_nodes
 from profkit.rules.base import MEDIUM_FROM, Facts, Kind, Location, Need, Suspicion, Suspicions, rule
-from profkit.savings.one_call import all_nodes, join_passes
+from profkit.savings.one_call import join_passes
 from profkit.source.syntax import parse_line
 from profkit.trace import Int64s, Rows, distinct
 

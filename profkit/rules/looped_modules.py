@@ -60,13 +60,13 @@ from profkit.patterns.flow.equal_calls import EqualCalls, rounds_with_operators
 from profkit.patterns.flow.own_modules import LOOKUPS, may_have_own_modules
 from profkit.patterns.loops.located import lines_between, lines_outwards, marks_around
 from profkit.patterns.loops.loop_source import Inputs, inputs_of_modules, is_named_lambda
-from profkit.patterns.program import located_operators
+from profkit.patterns.program import all_nodes, located_operators
 from profkit.patterns.releases import INDUCTOR, note_since
 from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, rule
 from profkit.run.experiment import RUNNABLE_BINARY, RUNNABLE_UNARY, Experiment
 from profkit.savings import Edit, Trial, combine, shrink_spans
 from profkit.savings.cases import case_of
-from profkit.savings.one_call import all_nodes, join_modules, join_updates, runs_of, with_accumulation
+from profkit.savings.one_call import join_modules, join_updates, runs_of, with_accumulation
 from profkit.trace import NONE, Bools, Int64s, Rows, among, distinct, distinct_rows
 
 _MIN_CALLS = 4

@@ -23,7 +23,15 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import ELEMENTWISE, operators_of
 from profkit.patterns.calls import Call, by_call
 from profkit.patterns.loops.accesses import MAX_GAP_NS
-from profkit.patterns.program import backward_of, clearing_ranges, length_ns, program_operators, spent_ns, works_under
+from profkit.patterns.program import (
+    all_nodes,
+    backward_of,
+    clearing_ranges,
+    length_ns,
+    program_operators,
+    spent_ns,
+    works_under,
+)
 from profkit.savings.cost_models.roofline import product_of
 from profkit.savings.edits import Edit, combine, shrink_spans, shrink_work
 from profkit.savings.larger_batch import usual_ns
@@ -141,11 +149,6 @@ def differentiates_between(facts: Facts, rows: Rows) -> bool:
     passes = np.searchsorted(all_nodes(facts), rows)
     inside = facts.step_of(rows[1:]) == facts.step_of(rows[:-1])
     return int((inside & (np.diff(passes) > 0)).sum()) > facts.steps.measured_count
-
-
-def all_nodes(facts: Facts) -> Rows:
-    """The backward nodes of the measured steps."""
-    return facts.measured_rows(facts.tree.outermost(facts.lines.backward))
 
 
 def with_accumulation(facts: Facts, nodes: Rows) -> Rows:
