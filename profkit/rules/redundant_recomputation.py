@@ -173,7 +173,7 @@ def _judge(facts: Facts, calls: _Calls, rows: Rows, call: Int64s, is_each: bool)
     yield Suspicion(
         message=f"{format_count(count, 'operator')} a step {pick_form(count, 'computes', 'compute')} "
         + (_SAME_EACH if is_each else _same_again(where, first, ways)),
-        fix=_ONCE if is_each else _KEEP,
+        fix=_fix(facts, rows, is_each),
         rows=rows,
         places=Places.of(
             [where, _place(facts, marks_around(facts)[calls.rows[call]])] if is_each else [where, first, *ways]
@@ -195,6 +195,19 @@ _ONCE = (
     "Compute it once, before the loop or where the module is made, and again only when its inputs change. A "
     "table or a mask fits into `register_buffer`; PyG's `GCNConv` on one graph takes `cached=True`."
 )
+
+
+_FOLD = (
+    "A parametrization makes the weight anew in each pass. For inference make it a plain one, once: "
+    '`torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")`, or `remove_weight_norm(layer)` for the '
+    "older kind. In training `with torch.nn.utils.parametrize.cached():` around the passes of a step makes it once."
+)
+
+
+def _fix(facts: Facts, rows: Rows, is_each: bool) -> str:
+    if named_operators(facts, "aten::_weight_norm")[rows].any():
+        return _FOLD
+    return _ONCE if is_each else _KEEP
 
 
 def _place(facts: Facts, marks: Rows) -> Location | None:

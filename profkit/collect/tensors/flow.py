@@ -44,6 +44,11 @@ _KEEPING_STATISTICS = ("batch_norm", "instance_norm")
 """What these write to, their running statistics, tells later calls of the step nothing while the module trains."""
 
 
+def _version_of(tensor: Tensor) -> int:
+    """Those of `torch.inference_mode` count no writes, and have no backward pass that could write unseen."""
+    return 0 if TensorBase.is_inference(tensor) else tensor._version
+
+
 class FlowWatch:
     """`begin` each call with what it takes, then `end` it with what it made. `stop` if a call was not seen: of what
     comes after it nothing is known."""
@@ -90,7 +95,7 @@ class FlowWatch:
             self._copies.append(JoinedCopies(len(self._takes), tuple(one.shape), len(given), size))
 
     def _maker_of(self, memory: Memory, tensor: Tensor) -> int:
-        known, version = self._makers.get(memory), tensor._version
+        known, version = self._makers.get(memory), _version_of(tensor)
         if known is None:
             self._leaves += 1
             known = self._backward[-1] if self._backward else -self._leaves
@@ -113,7 +118,7 @@ class FlowWatch:
         for memory, tensor, is_written in made:
             if memory not in old or (is_written and not keeps_statistics):
                 self._makers[memory] = number
-            self._versions[memory] = tensor._version
+            self._versions[memory] = _version_of(tensor)
 
     @property
     def found(self) -> DataFlow | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -33,13 +33,16 @@ Beyond this size it is not followed."""
 @dataclass(slots=True, eq=False)
 class Memory:
     """Some memory. ``written`` says of each call that wrote to it whether it repeated an earlier call. If it
-    ``is_shared``, other code than PyTorch may write to it."""
+    ``is_shared``, other code than PyTorch may write to it. ``print`` is what was last seen of memory whose writes
+    PyTorch does not count, and ``changes`` how often that was something else."""
 
     reference: StorageWeakRef | weakref.ref[Tensor]
     number: int
     is_owned: bool
     is_shared: bool = False
     written: list[bool] = field(default_factory=list)
+    print: int | None = None
+    changes: int = 0
 
     @property
     def is_gone(self) -> bool:
@@ -90,10 +93,24 @@ class Identities:
         memory = self.memory_of(tensor)
         if memory.is_shared or not (memory.is_owned or _is_comparable(tensor)):
             return None
-        seen = memory.number, len(memory.written), tensor._version, tensor.dtype, tuple(tensor.shape)
+        seen = memory.number, len(memory.written), self.version_of(tensor), tensor.dtype, tuple(tensor.shape)
         if tensor.layout is not torch.strided:
             return seen
         return (*seen, TensorBase.storage_offset(tensor), TensorBase.stride(tensor), TensorBase.is_neg(tensor))
+
+    def version_of(self, tensor: Tensor) -> int:
+        """How often it was written to. For tensors of `torch.inference_mode`, whose writes PyTorch does not count, how
+        often `look_again` saw it changed."""
+        return self.memory_of(tensor).changes if TensorBase.is_inference(tensor) else tensor._version
+
+    def look_again(self, tensors: Iterable[Tensor], *, may_be_written: bool = False) -> None:
+        """Compare the memory of those made under `torch.inference_mode` with what was last seen. That shows pieces of
+        large ones, so a call that ``may_be_written`` to counts as a write."""
+        for tensor in tensors:
+            if TensorBase.is_inference(tensor):
+                memory, seen = self.memory_of(tensor), _fingerprint(TensorBase.untyped_storage(tensor))
+                memory.changes += memory.print is not None and (may_be_written or seen != memory.print)
+                memory.print = seen
 
     def value_of(self, tensor: Tensor) -> int | None:
         identity = self.identity_of(tensor)
@@ -132,12 +149,14 @@ _is_wrapped: Callable[[Tensor], bool] = getattr(
 
 
 def is_plain(value: object) -> bool:
-    """Whether it is a tensor whose memory and version identify its content."""
+    """Whether it is a tensor whose memory and version identify its content. Those of `torch.inference_mode` have no
+    version: their memory is looked at, which goes for the host's only."""
     if type(value) not in (Tensor, Parameter):
         return False
     assert isinstance(value, Tensor)
     is_known = value.layout in _LAYOUTS and value.device.type in _DEVICES and not value.dtype.is_complex
-    return is_known and not TensorBase.is_inference(value) and not _is_wrapped(value)
+    is_counted = not TensorBase.is_inference(value) or (value.device.type == "cpu" and value.layout is torch.strided)
+    return is_known and is_counted and not _is_wrapped(value)
 
 
 def _is_comparable(tensor: Tensor) -> bool:

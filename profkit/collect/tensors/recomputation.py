@@ -16,7 +16,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import EllipsisType, FrameType
@@ -62,6 +62,7 @@ _ENDS_GRAPH = ("backward", "grad")
 """Calls that free a graph: the next backward pass needs a new one."""
 _SHARES = ("numpy", "__array__", "__dlpack__", "data_ptr", "share_memory_", "values", "_values", "indices", "_indices")
 """Calls that let other code than PyTorch write to a tensor."""
+_WRITING_OPTIONS = frozenset(("inplace", "out"))
 _PLAIN = (int, bool, str, type(None), EllipsisType, torch.dtype, torch.device, torch.layout, torch.memory_format)
 _NOTICING = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
 """In evaluation mode these take a fast path, but not under a function mode."""
@@ -378,6 +379,7 @@ class CallWatch(overrides.TorchFunctionMode):
     ) -> _Open:
         every = list(_tensors_in((arguments, tuple(named.values()))))
         given = [tensor for tensor in every if is_plain(tensor)]
+        self._identities.look_again(given)
         if name in _ENDS_GRAPH:
             self._graphs += 1
             self._unread.begin_backward()
@@ -402,7 +404,8 @@ class CallWatch(overrides.TorchFunctionMode):
                     if None not in weights:
                         self._rows.note(call.number, name, given, (weights, self._graphs))
         random = _random_state() if call is not None and call.first is not None else None
-        return _Open(name, call, given, memories, [tensor._version for tensor in given], random)
+        versions = [*map(self._identities.version_of, given)]
+        return _Open(name, call, given, memories, versions, random, _may_write(name, named))
 
     def _number_of_maker(self, tensor: Tensor) -> int | None:
         maker = self._maker_of(tensor)
@@ -456,13 +459,18 @@ class CallWatch(overrides.TorchFunctionMode):
             self._known.pop(call.key, None)
             call.first = None
         is_again = call is not None and call.first is not None
+        version_of = self._identities.version_of
+        self._identities.look_again(opened.given, may_be_written=opened.may_write)
         written = [
-            tensor for tensor, version in zip(opened.given, opened.versions, strict=True) if tensor._version != version
+            tensor
+            for tensor, version in zip(opened.given, opened.versions, strict=True)
+            if version_of(tensor) != version
         ]
         of_written = {self._identities.memory_of(tensor) for tensor in written}
         for memory in of_written:
             memory.written.append(is_again)
         made = [*_plain_in((result,)), *written]
+        self._identities.look_again(made)
         if self._step == 0:
             self._keep_flow(opened, made, of_written)
             self._factors.note_results(opened.name, opened.memories, [*map(self._identities.memory_of, made)])
@@ -502,7 +510,7 @@ class CallWatch(overrides.TorchFunctionMode):
 @dataclass(slots=True)
 class _Open:
     """A running call, the name of its function, its tensors with their memories (in the located step) and versions,
-    and the random number generators' state before it."""
+    the random number generators' state before it, and whether it is one that may write into what it is given."""
 
     name: str
     call: _Call | None
@@ -510,6 +518,13 @@ class _Open:
     memories: list[Memory]
     versions: list[int]
     random: list[bytes] | None
+    may_write: bool
+
+
+def _may_write(name: str, named: Mapping[str, Any]) -> bool:
+    """Whether its name or its options say that a call writes into a tensor that it is given: `add_`, `__iadd__`."""
+    in_place = name.endswith("_") and not name.endswith("__")
+    return in_place or name.startswith("__i") or name == "__setitem__" or not _WRITING_OPTIONS.isdisjoint(named)
 
 
 def _plain_in(given: Iterable[Any]) -> Iterator[Tensor]:

@@ -213,6 +213,51 @@ def test_nothing_is_computed_again(name):
     assert again(step) == 0
 
 
+OF_AUTOGRAD = {
+    "changed by an optimizer",
+    "checkpointing",
+    "in another mode",
+    "the graph was freed between",
+    "with a graph and without",
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(nothing_alike()) - OF_AUTOGRAD))
+def test_nothing_is_computed_again_without_autograd(name):
+    with torch.inference_mode():
+        assert again(nothing_alike()[name]) == 0
+
+
+def test_tensors_of_inference_mode_are_followed_though_their_writes_are_not_counted():
+    with torch.inference_mode():
+        x, direction, size = matrix(), matrix(), torch.rand(SIZE, 1)
+        torch._weight_norm(direction, size, 0)
+        assert again(lambda: [x.relu().exp(), x.relu().exp()]) == 2
+        assert each(lambda: torch._weight_norm(direction, size, 0) @ matrix()) == 1
+
+
+def large_writes() -> dict[str, Callable[[Tensor], object]]:
+    """Writes to a few places of a large tensor, which comparing pieces of it may miss."""
+    return {
+        "an item": lambda x: x.__setitem__(5000, 1.0),
+        "in place": lambda x: x[5000:5002].add_(1),
+        "as an option": lambda x: torch.ones(1, out=x[5000:5001]),
+    }
+
+
+@pytest.mark.parametrize("name", large_writes())
+def test_a_write_of_inference_mode_that_names_itself_is_known_wherever_it_goes(name):
+    write = large_writes()[name]
+
+    def step(x: Tensor) -> None:
+        x.relu()
+        write(x)
+        x.relu()
+
+    with torch.inference_mode():
+        assert again(lambda: step(torch.zeros(1 << 20))) == 0
+
+
 def test_memory_that_numpy_owns_is_compared_up_to_a_size():
     values = np.ones(SIZE, dtype=np.float32)
     x = torch.from_numpy(values)
