@@ -2,10 +2,13 @@
 
 Figures are those of a median step. If others are much longer, most of the time may lie in what only these hold: a
 rollout before a few updates, or what comes between two epochs. In a recording without other timed steps, whatever else
-was recorded shows that; what is start-up is told apart.
+was recorded shows that; what is start-up is told apart. A program may have several loops with backward passes, a
+training and an attack on its model: looks at the run tell which of them were recorded.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 import numpy as np
 
@@ -14,14 +17,19 @@ from profkit.derive.steps.boundaries import ONE_UPDATE, STEP_MARKS, UNDIVIDED, w
 from profkit.derive.steps.on_device import MARKED
 from profkit.derive.timeline.intervals import unite
 from profkit.findings.values import Elsewhere, Location, WholeRun
+from profkit.patterns.loops.located import sites_of_located_step
 from profkit.patterns.time.start_up import find_cold_start, preparing
 from profkit.patterns.whole_run.phases import BETWEEN, OUTSIDE_STEPS, STEPS, whole_run
 from profkit.patterns.whole_run.timed_lines import timed_lines
+from profkit.run.directory import CallSite
+from profkit.run.whole_run import Place, RunAccount, StackTime
 from profkit.savings.plain_steps import plain_steps_ns, regular_interval
 from profkit.savings.step_time import step_time
 from profkit.trace.events import Float64s
 from profkit.trace.statistics import median
 
+_Loop = tuple[str, str, int]
+"""A file, a function in it, and the first line of a loop, 0 for none."""
 _LEAST_STEPS = 10
 """With fewer, the share is that of a handful."""
 _MOST_ELSEWHERE = 0.5
@@ -38,6 +46,8 @@ _LEAST_LONG = 4
 _SEEN = 0.1
 """The least share of the whole run that must be seen at lines outside its steps, if long steps come at no equal
 distances: else other programs on the machine may be why."""
+_MUCH_OF_RUN = 0.3
+"""In another loop: what the recorded steps could win is less than two thirds of the run then."""
 
 
 def find_elsewhere(facts: Facts) -> Elsewhere | None:
@@ -45,6 +55,8 @@ def find_elsewhere(facts: Facts) -> Elsewhere | None:
     run = facts.run
     if not facts.has_trace or run.is_part or run.signals_per_step > 1 or run.one_in > 1:
         return None
+    if (other := _in_another_loop(facts)) is not None:
+        return other
     if not run.reference_step_ns:
         return _in_recording(facts)
     took_ns, time = plain_steps_ns(facts), step_time(facts)
@@ -61,6 +73,38 @@ def find_elsewhere(facts: Facts) -> Elsewhere | None:
         what = "" if lines[0].label in (BETWEEN, STEPS) else lines[0].label
         at = Location.of(lines[0].site).short
     return Elsewhere(share, every, what, at) if every or seen >= _SEEN else None
+
+
+def _in_another_loop(facts: Facts) -> Elsewhere | None:
+    """The loops with backward passes of which no line is in the recorded steps, if they take much of the run."""
+    recorded = {(site.file, site.line) for site in sites_of_located_step(facts)}
+    whole = whole_run(facts)
+    if whole is None or not recorded:
+        return None
+    seen, times, lines = set[_Loop](), Counter[_Loop](), Counter[CallSite]()
+    loops = [_training_place(facts.account, stack) for stack in facts.account.stacks]
+    for stack, place in zip(facts.account.stacks, loops, strict=True):
+        if place is not None:
+            times[_loop_of(place)] += stack.time_ns
+            if (place.site.file, place.site.line) in recorded:
+                seen.add(_loop_of(place))
+    for stack, place in zip(facts.account.stacks, loops, strict=True):
+        if place is not None and _loop_of(place) not in seen:
+            lines[place.site] += stack.time_ns
+    share = lines.total() / max(whole.programs_ns, 1)
+    if not seen or share < _MUCH_OF_RUN:
+        return None
+    return Elsewhere(share, at=Location.of(lines.most_common(1)[0][0]).short, of_run=True)
+
+
+def _training_place(account: RunAccount, stack: StackTime) -> Place | None:
+    """The innermost line in a loop or function with a backward pass. The file may name places that it lacks."""
+    places = (account.places[at] for at in reversed(stack.places) if 0 <= at < len(account.places))
+    return next((place for place in places if place.trains), None)
+
+
+def _loop_of(place: Place) -> _Loop:
+    return place.site.file, place.site.function, place.loop
 
 
 def _in_recording(facts: Facts) -> Elsewhere | None:

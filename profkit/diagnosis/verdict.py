@@ -157,6 +157,11 @@ def _elsewhere(diagnosis: Diagnosis) -> str:
     beside = diagnosis.elsewhere
     if beside is None:
         return ""
+    if beside.of_run:
+        return (
+            f"{format_share(beside.fraction)} of the run passes in a loop at {beside.at}, of which no step was "
+            "recorded (`with profkit.profile(...)` around it records some)"
+        )
     if beside.of_recording:
         return f"{format_share(beside.fraction)} of the recording lies outside the judged steps"
     often = f", in one step of {beside.every}" if beside.every else ", in longer steps"

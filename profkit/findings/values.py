@@ -790,13 +790,16 @@ class Elsewhere:
     """What the judged steps do not stand for: the ``fraction`` of the time of all timed steps that longer ones take
     beyond a judged step. One ``every`` so many steps is long; 0 if they come at no equal distances. ``what`` the run
     mostly does outside its steps, and ``at`` which line; both are empty if not known. ``of_recording`` tells that no
-    other step was timed: the fraction is that of the recording that measured steps of median length leave."""
+    other step was timed: the fraction is that of the recording that measured steps of median length leave.
+    ``of_run`` tells that the fraction is that of the run, which a loop with backward passes takes of which no step was
+    recorded."""
 
     fraction: float
     every: int = 0
     what: str = ""
     at: str = ""
     of_recording: bool = False
+    of_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from profkit.diagnosis.elsewhere import find_elsewhere
 from profkit.findings.values import Elsewhere
 from profkit.run.directory import CallSite, Run
 from profkit.run.whole_run import Place, RunAccount, StackActivity, StackTime
-from tests.traces import annotation, facts_of, kernel, op, runtime, step
+from tests.traces import annotation, facts_of, kernel, mark, op, runtime, step
 
 MS, S = 1_000_000, 1_000_000_000
 BESIDE = (10 * MS,) * 5
@@ -106,3 +106,37 @@ def test_in_a_recording_alone_the_share_is_that_beside_measured_steps():
 def test_what_counts_as_beside_the_steps_of_a_recording(first_us, beside_us, more, is_told):
     found = find_elsewhere(looping(first_us, beside_us, **more))
     assert (found is not None) == is_told
+
+
+FIT = Place(CallSite("attack.py", 77, "fit"), loop=74, trains=True)
+ATTACK = Place(CallSite("attack.py", 94, "attack"), loop=91, trains=True)
+PENALTY = Place(CallSite("attack.py", 80, "fit"), loop=74, trains=True)
+
+
+def two_loops(other: Place, other_s: float, *, marks: bool = True) -> Facts:
+    """A run of 10 s: a recorded loop, and for ``other_s`` the line of another place; the rest is before the steps."""
+    fit = StackTime(StackActivity.BACKWARD.value, (0,), 2 * S, 0, 0, 3 * S, 40, 10)
+    later = StackTime(StackActivity.BACKWARD.value, (1,), int(other_s * S), 0, 3 * S, 10 * S, 40, 10)
+    rest = StackTime(StackActivity.OTHER.value, (), int((8 - other_s) * S), 0, 0, 1, 40, 10)
+    seen = RunAccount(0, 0, 10 * S, (FIT, other), (fit, later, rest), S)
+    events = [event for i in range(4) for event in (step(i, 10_000 * i, 10_000), op("aten::mm", 10_000 * i + 9, 50))]
+    located = [mark(0, 5, 60)] if marks else []
+    sites = (FIT.site,)
+    return facts_of([*events, *located], run=Run(torch="2.13"), callsites=sites, account=seen)
+
+
+def test_a_loop_with_backward_passes_of_which_no_step_was_recorded():
+    assert find_elsewhere(two_loops(ATTACK, 6)) == Elsewhere(pytest.approx(0.6), at="attack.py:94", of_run=True)
+
+
+@pytest.mark.parametrize(("other_s", "is_told"), [(3.1, True), (2.9, False)])
+def test_such_a_loop_is_told_from_three_tenths_of_the_run_on(other_s, is_told):
+    assert (find_elsewhere(two_loops(ATTACK, other_s)) is not None) == is_told
+
+
+def test_another_line_of_the_recorded_loop_is_no_other_loop():
+    assert find_elsewhere(two_loops(PENALTY, 6)) is None
+
+
+def test_without_lines_nobody_knows_which_loop_was_recorded():
+    assert find_elsewhere(two_loops(ATTACK, 6, marks=False)) is None

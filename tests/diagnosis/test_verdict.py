@@ -352,6 +352,12 @@ def test_beside_a_finding_of_the_step_it_is_told_too_but_not_beside_one_of_the_r
     assert told.endswith("; 30 % of the run lies between the steps, most of it at train.py:7") is is_told
 
 
+OTHER_LOOP = (
+    "54 % of the run passes in a loop at attack.py:94, of which no step was recorded (`with profkit.profile(...)` "
+    "around it records some); "
+)
+
+
 @pytest.mark.parametrize(
     ("beside", "start"),
     [
@@ -365,6 +371,7 @@ def test_beside_a_finding_of_the_step_it_is_told_too_but_not_beside_one_of_the_r
         ),
         (Elsewhere(0.7, 6), "70 % of the time lies outside the judged steps, in one step of 6; "),
         (Elsewhere(0.85, of_recording=True), "85 % of the recording lies outside the judged steps; "),
+        (Elsewhere(0.54, at="attack.py:94", of_run=True), OTHER_LOOP),
     ],
 )
 def test_if_most_of_the_time_is_elsewhere_the_verdict_begins_with_that(beside, start):
