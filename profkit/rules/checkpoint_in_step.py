@@ -21,7 +21,8 @@ Use instead
 
 How the saving is estimated
 Written every n-th step, a checkpoint costs the n-th part of its time. The proposed n, used for the estimate, makes that
-1 % of the rest of the step.
+1 % of the rest of the step. If what is saved are views that show at most half of the bytes written, with their whole
+storages, the share stays that they show.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ import math
 import numpy as np
 
 from profkit.core.marks import SAVE_MARK
-from profkit.patterns import frequent_lines, spent_ns, spent_per_step_ns, times_a_step
+from profkit.patterns import busiest_site, call_site, frequent_lines, spent_ns, spent_per_step_ns, times_a_step
+from profkit.patterns.whole_run.saved_views import OF_VIEWS, saved_views
 from profkit.rules.base import (
     MEDIUM_FROM,
     CannotLook,
@@ -68,14 +70,23 @@ def checkpoint_in_step(facts: Facts) -> Suspicions:
         saving = spent_per_step_ns(facts, rows)
         rest = max(facts.steps.per_step_ns(replay(facts, remove(rows)).edited_ns), 1)
         interval = max(1, math.ceil(saving / (_BUDGET * rest)))
+        site = call_site(facts, busiest_site(facts, rows))
+        views = None if site is None else saved_views(facts, site)
+        kept = 1 / interval if views is None else views.kept
         yield Suspicion(
             message=f"`torch.save` takes {format_time(saving)} and runs {times_a_step(facts, rows)}; nothing is "
-            "computed meanwhile.",
-            fix=f"Save every {interval:,} steps, which costs {format_share(_BUDGET)}, or at the end of an epoch. "
-            "Another thread can also write a copy of the state.",
+            f"computed meanwhile.{'' if views is None else views.told}",
+            fix=_seldom(interval) if views is None else OF_VIEWS,
             rows=rows,
-            edit=shrink(rows, (spent_ns(facts, rows) / interval).astype(np.int64), _UNCERTAINTY),
+            edit=shrink(rows, (spent_ns(facts, rows) * kept).astype(np.int64), _UNCERTAINTY),
             worth=MEDIUM_FROM,  # three times the budget: in between, the interval is a matter of taste
             confidence=0.95,
             evidence={"saving_ns_per_step": saving, "interval_steps": interval},
         )
+
+
+def _seldom(interval: int) -> str:
+    return (
+        f"Save every {interval:,} steps, which costs {format_share(_BUDGET)}, or at the end of an epoch. Another "
+        "thread can also write a copy of the state."
+    )

@@ -3,7 +3,8 @@
 What it detects
 The files that `torch.save`, safetensors or a distributed checkpoint write between the first step and the last, at least
 twice, if the training waits for them for more than 3 % of the run. profkit looks at the main thread during the whole
-run for this. Checkpoints in nearly every step are `checkpoint-in-step`.
+run for this. Checkpoints in nearly every step are `checkpoint-in-step`. Where a file was written while steps were
+recorded, and at most half of its bytes are shown by the tensors that were to be saved, the finding says so.
 
 Why is this bad?
 A checkpoint copies every parameter and all state of the optimizer and writes them to a file system, while nothing is
@@ -23,7 +24,8 @@ Use instead
 
 How the saving is estimated
 Written at every n-th of these moments, checkpoints cost the n-th part of their time. The proposed n, used for the
-estimate, makes that 1 % of the rest of the run. Where fewer were seen, no n is named.
+estimate, makes that 1 % of the rest of the run. Where fewer were seen, no n is named. Of files of views, the share of
+the bytes stays that the tensors show.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ import math
 from profkit.core.marks import SAVE_MARK
 from profkit.patterns import Places, in_most_steps
 from profkit.patterns.whole_run.phases import SAVING, repeated_between_steps, whole_run
+from profkit.patterns.whole_run.saved_views import OF_VIEWS, saved_views
 from profkit.rules.base import (
     MEDIUM_FROM,
     Facts,
@@ -65,12 +68,14 @@ def checkpoint_stops_training(facts: Facts) -> Suspicions:
             continue
         rest_ns = max(run_ns - found.time_ns, 1)
         every = max(2, math.ceil(found.time_ns / (_BUDGET * rest_ns)))
+        views = saved_views(facts, found.site)
+        kept = 1 / every if views is None else views.kept
         yield Suspicion(
             message=f"{format_time(found.time_ns)} of the run's {format_time(run_ns)} passes while checkpoints are "
-            f"written: training stops for them at least {found.visits} times.",
-            fix=_fix(every, found.visits),
+            f"written: training stops for them at least {found.visits} times.{'' if views is None else views.told}",
+            fix=_fix(every, found.visits) if views is None else OF_VIEWS,
             places=Places.of([Location.of(found.site)]),
-            run_ns=found.time_ns - found.time_ns // every,
+            run_ns=found.time_ns - int(found.time_ns * kept),
             run_uncertainty=_UNCERTAINTY,
             run_when=When.BETWEEN,
             count=1,

@@ -43,6 +43,15 @@ def test_the_advised_interval_lowers_the_cost_to_one_percent_of_the_step():
     assert "every 100 steps" in found.fix
 
 
+def test_views_that_bring_their_storages_are_copied_first():
+    part = [mark(0, 390, 520), op(SAVE, 400, 500), op(f"{SAVE}d#1000.4000", 410, 1)]
+    facts = facts_about(*[part] * 4, callsites=(CallSite("train.py", 6, "main", "torch.save(rows[:9], path)"),))
+    (found,) = find(facts)
+    assert "Of 4.00 kB in a file its tensors show 1.00 kB" in found.message
+    assert "view.clone()" in found.fix
+    assert predict_saving(facts, found.edit).time_ns_per_step == 375_000
+
+
 @pytest.mark.parametrize(("steps", "reported"), [(2, 1), (1, 0)])
 def test_checkpoints_in_fewer_than_half_of_the_steps_are_silent(steps, reported):
     assert len(find(facts_about(*[[op(SAVE, 400, 500)]] * steps, *[[]] * (4 - steps)))) == reported

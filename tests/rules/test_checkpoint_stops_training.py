@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from profkit.core.marks import SAVE_MARK
+from profkit.core.marks import SAVE_MARK, SAVED_MARK
 from profkit.derive.facts import Facts
 from profkit.diagnosis.pipeline import diagnose
 from profkit.findings.values import Severity
@@ -81,3 +83,24 @@ def test_one_in_more_than_there_were_is_not_proposed():
     assert few.fix.startswith("Write the last one alone, or one now and then by the clock")
     (many,) = checkpoint_stops_training.check(facts_with(0.7, visits=4))
     assert many.fix.startswith("Write one in 4 of them, which costs about 1.0 %.")
+
+
+def saving(*names: str) -> list[dict[str, Any]]:
+    """Four steps, in the second of which a file is written; marks of these names lie within."""
+    steps = [event for i in range(4) for event in (step(i, 1000 * i, 1000), op("aten::mm", 1000 * i, 500))]
+    return [*steps, annotation(SAVE_MARK, 1600, 300), *(annotation(name, 1610, 1) for name in names)]
+
+
+def test_views_that_bring_their_storages_are_told_and_priced_by_what_they_show():
+    (found,) = checkpoint_stops_training.check(facts_with(4, events=saving(f"{SAVED_MARK}1000000.4000000")))
+    assert found.message.endswith(
+        "Of 4.00 MB in a file its tensors show 1.00 MB: they are views, and are saved with their whole storages."
+    )
+    assert "view.clone()" in found.fix
+    assert found.run_ns == pytest.approx(3 * S, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["", "4.1", "1.0", "x.4", "1.4.4", f"1.{'9' * 19}"])
+def test_a_mark_that_says_nothing_sensible_is_passed_by(name):
+    (found,) = checkpoint_stops_training.check(facts_with(4, events=saving(f"{SAVED_MARK}{name}")))
+    assert found.fix.startswith("Write the last one alone")

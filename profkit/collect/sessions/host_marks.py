@@ -12,7 +12,13 @@ from typing import Any, Protocol
 import torch
 
 from profkit.collect.program.guard import noticed, uncompiled
-from profkit.core.marks import GC_AUTOMATIC, GC_MARK, SAVE_MARK
+from profkit.collect.sessions.saved_views import sizes_being_saved
+from profkit.core.marks import GC_AUTOMATIC, GC_MARK, SAVE_MARK, SAVED_MARK
+
+_MOST_SHOWN = 0.5
+"""Of the storages' bytes. Where tensors show more, writing copies of them wins little."""
+_LEAST_BYTES = 1 << 20
+"""Fewer bytes are written in a millisecond."""
 
 
 class Mark(Protocol):
@@ -105,6 +111,11 @@ class SaveMarks:
             with suppress(Exception):  # the program's file matters more than the mark
                 vars(writer)["_profkit_mark"] = mark = _OpenUntilDropped()
                 self._open.add(mark)
+                shown, whole = sizes_being_saved()
+                if whole >= _LEAST_BYTES and shown <= _MOST_SHOWN * whole:
+                    inner = open_mark(f"{SAVED_MARK}{shown}.{whole}")
+                    inner.__enter__()
+                    inner.__exit__(None, None, None)
 
 
 class _OpenUntilDropped:

@@ -55,6 +55,42 @@ def test_files_and_buffers_are_marked_and_written_as_usual(tmp_path, noted, inst
     assert torch.load(io.BytesIO(buffer.getvalue()))["a"].sum() == 3
 
 
+BATCH = torch.zeros(1024, 512)
+"""Two megabytes."""
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        pytest.param(BATCH[:4], "profkit.saved#8192.2097152", id="a few rows of a batch"),
+        pytest.param(
+            {"a": [BATCH[:1]], "b": (BATCH[4:5],)}, "profkit.saved#4096.2097152", id="two views of one storage"
+        ),
+        pytest.param({"a": BATCH[0], "b": torch.ones(2)}, "profkit.saved#2056.2097160", id="beside its own"),
+    ],
+)
+def test_views_are_told_from_what_is_written_with_them(value, said, tmp_path, noted, installed):
+    torch.save(value, tmp_path / "a.pt")
+    assert noted == ["+profkit.save", f"+{said}", f"-{said}", "-profkit.save"]
+    assert (tmp_path / "a.pt").stat().st_size > BATCH.nbytes
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(BATCH[:4].clone(), id="a copy"),
+        pytest.param({"whole": BATCH, "row": BATCH[0]}, id="a view beside the whole"),
+        pytest.param([BATCH[:512], BATCH[512:]], id="halves"),
+        pytest.param(BATCH[0, :1].expand(1024, 512), id="one number, expanded"),
+        pytest.param(torch.zeros(512, 256)[:1], id="half a megabyte"),
+        pytest.param(torch.nn.Linear(8, 8), id="an object"),
+    ],
+)
+def test_what_shows_its_storages_or_is_small_is_not(value, tmp_path, noted, installed):
+    torch.save(value, tmp_path / "a.pt")
+    assert noted == ["+profkit.save", "-profkit.save"]
+
+
 def test_a_failed_save_has_no_frame_of_profkit_in_its_traceback(tmp_path, installed):
     for target, value in ((tmp_path / "absent" / "a.pt", 1), (tmp_path / "a.pt", lambda: None)):
         with pytest.raises(Exception) as failure:  # noqa: PT011  # whatever torch raises
