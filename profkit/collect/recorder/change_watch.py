@@ -86,12 +86,12 @@ class ChangeWatch:
             self._changes.begin_again()
             self.install(signal, earlier)
 
-    def note_timed(self, took_ns: Sequence[int], until_ns: int) -> None:
-        """Steps in a row that somebody else timed; the last of them ended then."""
+    def note_timed(self, took_ns: Sequence[int], until_ns: int, together: int = 1) -> None:
+        """Steps in a row that somebody else timed, so many together; the last of them ended then."""
         ends_ns = accumulate(took_ns, initial=until_ns - sum(took_ns))
         next(ends_ns)
         for ended_ns, took in zip(ends_ns, took_ns, strict=True):
-            self._times.note(ended_ns, took)
+            self._times.note(ended_ns, took // together, together)
 
     @property
     def pace(self) -> Pace:

@@ -242,9 +242,10 @@ class Recorder:
         self._leave()
 
     @property
-    def timed_behind(self) -> tuple[list[int], int]:
-        """How long each of the steps behind the recorded ones took, and when the last of them ended."""
-        return self._schedule.after_ns, self._schedule.timed_until_ns
+    def timed_behind(self) -> tuple[list[int], int, int]:
+        """How long each of the steps behind the recorded ones took, when the last of them ended, and how many signals
+        ended one."""
+        return self._schedule.after_ns, self._schedule.timed_until_ns, self._file.run.signals_per_step
 
     @property
     def has_steps(self) -> bool:

@@ -78,6 +78,14 @@ def test_behind_a_recording_the_steps_are_counted_by_the_signal_that_ended_it(tm
     assert sum(span.steps for span in times.taken(0)) == counted
 
 
+def test_cycles_that_a_recording_timed_count_as_the_steps_that_they_hold():
+    times = StepTimes()
+    ChangeWatch(lambda *_: None, times).note_timed([300 * 10**6, 200 * 10**6], 10**9, 10)
+    first, second = times.taken(0)
+    assert (first.steps, first.until_ns, first.fastest_ns) == (10, 800 * 10**6, 30 * 10**6)
+    assert (second.steps, second.until_ns, second.fastest_ns) == (10, 10**9, 20 * 10**6)
+
+
 @pytest.mark.parametrize("step_ns", [10_000, 700_000, 10_000_000, 200_000_000])
 def test_ends_that_wait_for_one_another_lose_no_step_and_no_time(monkeypatch, step_ns):
     now = [10**9]
