@@ -148,6 +148,29 @@ def test_a_part_of_its_own_for_each_edge_counts_as_it_is():
     assert find(narrow)[0].evidence["share_left"] == pytest.approx((100 * 32 + 2000 * 8) / (2000 * 40))
 
 
+def add(left: int, right: int, rows: int = EDGES) -> Call:
+    return "aten::add", [[rows, WIDTH], [rows, WIDTH]], ["", ""], (left, right)
+
+
+def test_edges_that_add_up_over_layers_count_once_beside_gathered_nodes():
+    """A sum of edges, neither term of which is a copy: 2,000 rows of a third of the features, and 100, twice."""
+    joined: Call = "aten::cat", [[[EDGES, WIDTH]] * 3, []], ["", "1"], (0, 1, 2)
+    facts = recording(add(-6, -7), gather(), gather(), joined, linear(3, width=3 * WIDTH))
+    (found,) = find(facts)
+    assert found.evidence["share_left"] == pytest.approx((1 + 2 * NODES / EDGES) / 3, abs=1e-3)
+
+
+def test_nodes_that_add_up_over_layers_are_the_source_of_what_is_gathered():
+    facts = recording(add(-6, -7, NODES), gather(0), linear(1))
+    (found,) = find(facts)
+    assert found.evidence == {"rows": 2000, "distinct_rows": 100, "share_left": 0.05}
+
+
+def test_a_sum_with_copies_in_one_term_is_followed_into_both():
+    facts = recording(gather(), add(0, -6), linear(1))
+    assert find(facts) == []  # the other term has a row for each
+
+
 @pytest.mark.parametrize("name", ["aten::relu", "aten::layer_norm", "aten::softmax", "aten::dropout"])
 def test_what_is_not_linear_between_copies_and_layer_ends_the_way(name: str):
     assert find(recording(gather(), (name, [[EDGES, WIDTH]], [""], (0,)), linear(1))) == []

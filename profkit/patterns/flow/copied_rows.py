@@ -107,6 +107,18 @@ class _Way:
         self.seen: set[tuple[int, int, int]] = set()
         self.parts: list[int] = [0]
 
+    def kept(self) -> _Way:
+        """What was met so far."""
+        copy = _Way()
+        copy.take(self)
+        return copy
+
+    def take(self, other: _Way) -> None:
+        """Know what the other knows, and no more."""
+        self.sources, self.gathers, self.sums = dict(other.sources), dict(other.gathers), dict(other.sums)
+        self.joined, self.others, self.copying = set(other.joined), set(other.others), set(other.copying)
+        self.seen, self.parts = set(other.seen), list(other.parts)
+
     def part(self) -> int:
         """A number for one more of what stands side by side."""
         self.parts.append(len(self.parts))
@@ -179,8 +191,9 @@ def _layer(call: Call) -> _Layer | None:
 
 def _go_back(calls: FollowedCalls, maker: int, shape: Shape, features: int, way: _Way, part: int, depth: int) -> None:
     """Note where the rows of a tensor of this shape come from. ``part`` numbers what stands side by side: one layer for
-    each would do, however often the part takes the same rows."""
-    size = math.prod(shape)
+    each would do, however often the part takes the same rows. A sum of rows of which none are copies is a source, as a
+    layer on each of its terms would take longer."""
+    size, before = math.prod(shape), way.kept()
     smaller = calls.expanded.get((maker, size), size)
     if 0 < smaller < size and smaller % features == 0:
         way.copying.add(maker)
@@ -197,7 +210,11 @@ def _go_back(calls: FollowedCalls, maker: int, shape: Shape, features: int, way:
             way.copying.add(maker)
         number = way.part() if one.is_part else part
         _go_back(calls, one.maker, one.shape, one.features, way, number, depth + 1)
-    if not inputs:
+    is_plain_sum = maker in way.sums and way.copying == before.copying
+    if is_plain_sum:
+        way.take(before)
+        way.seen.add((part, maker, features))
+    if is_plain_sum or not inputs:
         size = math.prod(shape) if size % features else size
         way.sources[part, maker, size, features] = size // features, features
 
