@@ -121,6 +121,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "train.py"
 
 
+@pytest.mark.slow
 def test_larger_batches_are_tried_in_copies(script: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     tried = try_larger_batches(script, ("plain", "last.pt"), False, ())
     assert [trial.samples for trial in tried.trials] == [4, 8, 16]
@@ -131,17 +132,20 @@ def test_larger_batches_are_tried_in_copies(script: str, tmp_path: Path, capfd: 
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["train.py"]
 
 
+@pytest.mark.slow
 def test_a_program_with_fixed_shapes_is_told_with_its_error(script: str):
     own, twice = try_larger_batches(script, ("fixed",), False, ()).trials
     assert own.rate > 0
     assert "RuntimeError: shape '[4, 8]' is invalid" in twice.problem
 
 
+@pytest.mark.slow
 def test_a_program_that_batches_itself_cannot_be_changed(script: str):
     (own,) = try_larger_batches(script, ("own",), False, ()).trials
     assert own.problem == "no DataLoader was made, so the program makes its batches itself"
 
 
+@pytest.mark.slow
 def test_a_trial_ends_before_it_writes_over_what_another_run_left(script: str, tmp_path: Path):
     kept = tmp_path / "work" / "best.pt"
     kept.write_text("the result of days")

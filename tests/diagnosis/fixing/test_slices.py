@@ -44,6 +44,7 @@ def stage_of(tmp_path: Path, program: bytes = PROGRAM) -> Stage:
 
 
 @linux
+@pytest.mark.slow
 def test_each_finds_its_own_folder_at_the_path_that_it_would_have_alone(tmp_path):
     stage, changed = stage_of(tmp_path), {Path("train.py"): PROGRAM.replace(b"WHICH", b"'new'")}
     alone = stage.run({}, 60.0)
@@ -60,6 +61,7 @@ def test_each_finds_its_own_folder_at_the_path_that_it_would_have_alone(tmp_path
 
 
 @linux
+@pytest.mark.slow
 def test_stops_are_no_part_of_a_run_and_nothing_is_left_running(tmp_path, monkeypatch):
     groups, stops = [], []
     kill = os.killpg
