@@ -133,10 +133,18 @@ def train(seconds, times):
         optimizer.step()
 
 train(6, 1)
-train(12, 40)
+train(8, 15)
 print("trained")
 sys.exit(int(sys.argv[1]))
 """
+IN_THE_WINDOW = """\
+train(4, 1)
+for _ in range(5000):
+    train(0.001, 15)  # one step
+    if torch.autograd._profiler_enabled():
+        raise KeyError("end")
+"""
+"""Ends in the window, or after a minute if none is opened."""
 
 
 @pytest.mark.slow
@@ -154,8 +162,8 @@ def test_a_step_time_that_jumps_opens_one_window_and_names_the_line(tmp_path):
 
 @pytest.mark.slow
 def test_a_program_that_fails_in_the_window_keeps_its_status_and_its_traceback(tmp_path):
-    (tmp_path / "train.py").write_text(CHANGING.replace("sys.exit(int(sys.argv[1]))", "raise KeyError('end')"))
-    ended = watch("train.py", "--output", "run", "--", "0", cwd=tmp_path)
+    (tmp_path / "train.py").write_text(CHANGING[: CHANGING.index("train(6, 1)")] + IN_THE_WINDOW)
+    ended = watch("train.py", "--output", "run", cwd=tmp_path)
     assert ended.returncode == 3
     assert "KeyError: 'end'" in ended.stderr
     assert "profkit/collect" not in ended.stderr

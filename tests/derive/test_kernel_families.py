@@ -127,6 +127,7 @@ def test_a_name_of_any_length_is_read_at_once():
     assert family_of_kernel("void f<" + "std::tuple<" * 200_000) is Family.OTHER
 
 
+@pytest.mark.slow
 def test_hardly_any_time_of_public_traces_goes_to_kernels_without_a_family(corpus):
     taken = Counter[str]()
     for path in sorted([*corpus.glob("kineto/*.json.gz"), *corpus.glob("h100/runs/*/*.json.gz")]):

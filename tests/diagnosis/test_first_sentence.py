@@ -36,6 +36,7 @@ def test_sentence_table_and_file_agree(path):
     check(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["kineto", "h100", "ranks"])
 def test_sentence_table_and_file_agree_on_recordings_made_elsewhere(corpus, part):
     paths = list(_of_corpus(corpus, part))

@@ -74,6 +74,7 @@ open("written", "x")
 """
 
 
+@pytest.mark.slow
 def test_a_script_runs_twice_in_copies_of_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "train.py").write_text(PROGRAM)
     monkeypatch.chdir(tmp_path)

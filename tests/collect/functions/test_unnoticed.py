@@ -317,6 +317,7 @@ def test_a_program_that_recurses_as_deep_as_it_may_does_so():
     assert reached == [0] * 40
 
 
+@pytest.mark.slow
 def test_the_child_of_a_fork_is_not_watched(tmp_path):
     script = tmp_path / "forks.py"
     script.write_text(

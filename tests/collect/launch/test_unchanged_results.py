@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from profkit.run.directory import load_run
-from tests.forks import ROOT, Ended
+from tests.forks import ROOT
 from tests.recordings import Kept, Recordings
 
 pytestmark = pytest.mark.slow
@@ -72,27 +72,31 @@ STEPS = 50
 RECORDED = ("-m", "profkit.collect.launch.entry", "--directory=run")
 
 
-def run_both_ways(recordings: Recordings, command: Sequence[str], *target: str, **files: str) -> tuple[Kept, Ended]:
-    """The recorded run and the plain one before it, in the same directory."""
-    kept = recordings.start(command, [*RECORDED, *target], writes={**files, "run/.keep": ""}, stdin=STDIN)
-    (plain,) = kept.before
-    return kept, plain
-
-
-@pytest.mark.parametrize("end", REAL)
-def test_a_script_ends_the_same_and_has_the_same_results(recordings, end):
-    """The plain run needs no PyTorch: a stub prints what the training printed once."""
-    files = {"program.py": f"{IMPORTING}train({STEPS})\n{ENDS[end]}\n"}
+def ends_the_same(recordings: Recordings, how: Sequence[str], target: Sequence[str], program: str, end: str) -> None:
+    """With ``python HOW`` and under profkit. The plain run needs no PyTorch: a stub prints what the training printed
+    once."""
+    files = {"package/__init__.py": "", program: f"{IMPORTING}train({STEPS})\n{ENDS[end]}\n"}
     trained = recordings.start(["-c", f"{IMPORTING}train({STEPS})"], writes={"training.py": TRAINING}).ended
     assert trained.stdout.count("0x") >= STEPS
     stub = {"training.py": STUB.format(said=trained.stdout)}
-    plain = recordings.start(["program.py"], writes=files | stub, stdin=STDIN)
+    plain = recordings.start(how, writes=files | stub, stdin=STDIN)
     kept = recordings.start(
-        [*RECORDED, "--", "program.py"], stdin=STDIN, writes={**files, "training.py": TRAINING, "run/.keep": ""}
+        [*RECORDED, *target], stdin=STDIN, writes={**files, "training.py": TRAINING, "run/.keep": ""}
     )
     known = plain.ended.stderr.replace(str(plain.directory), str(kept.directory))
     assert kept.ended == replace(plain.ended, stderr=known)
     assert list((kept.directory / "run").glob("*.pt.trace.json.gz"))
+
+
+@pytest.mark.parametrize("end", REAL)
+def test_a_script_ends_the_same_and_has_the_same_results(recordings, end):
+    ends_the_same(recordings, ["program.py"], ["--", "program.py"], "program.py", end)
+
+
+@pytest.mark.parametrize("end", ["recursion", "stdin"])
+def test_a_module_ends_the_same_and_has_the_same_results(recordings, end):
+    how, target = ["-m", "package.train"], ["--module", "--", "package.train"]
+    ends_the_same(recordings, how, target, "package/train.py", end)
 
 
 @pytest.mark.parametrize("end", [end for end in ENDS if end not in REAL])
@@ -102,14 +106,6 @@ def test_every_exit_status_is_the_programs(recordings, end):
     kept = recordings.fork("profkit.collect.launch.script:main", ["--directory=run", "--", "program.py"], writes=files)
     assert (kept.ended.returncode, kept.ended.stdout) == (plain.returncode, plain.stdout)
     assert load_run(kept.directory / "run").exit_status == plain.returncode
-
-
-@pytest.mark.parametrize("end", ["recursion", "stdin"])
-def test_a_module_ends_the_same_and_has_the_same_results(recordings, end):
-    files = {"package/__init__.py": "", "package/train.py": f"{TRAINING}train({STEPS})\n{ENDS[end]}\n"}
-    target = ("--module", "--", "package.train")
-    kept, plain = run_both_ways(recordings, ["-m", "package.train"], *target, **files)
-    assert kept.ended == plain
 
 
 WATCHING = """\

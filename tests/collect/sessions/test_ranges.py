@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 import torch
 from torch.profiler import record_function
 
@@ -59,6 +60,7 @@ for wait in (0, 1, 3):
 """
 
 
+@pytest.mark.slow
 def test_steps_may_end_inside_ranges_and_operators(tmp_path):
     """Each in a process that overwrites freed memory and ends normally."""
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import msgspec
 import pytest
 
 from profkit.diagnosis.fixing.courses import compare_courses, compare_draws
 from profkit.diagnosis.fixing.results import compare_results
 from profkit.diagnosis.fixing.turns import Run, Seen, _load
+from tests.recordings import Recordings
 
 
 def seen(*losses: float | None, steps: int = 0, passes: int = 0, state: str = "a") -> Seen:
@@ -56,19 +53,19 @@ def test_other_random_numbers_make_a_program_that_trains_nothing_incomparable():
     assert not compare_draws([seen(), seen(state="b")], [seen(state="c")]).unknown
 
 
-def run(folder: Path, text: str) -> Run:
+def run(recordings: Recordings, text: str) -> Run:
     """What `fix` sees of a run of the program."""
-    folder.mkdir()
-    (folder / "prog.py").write_text(text)
-    result = folder / "result.json"
-    command = [sys.executable, "-m", "profkit.collect.launch.turn", f"--result={result}", "--", "prog.py"]
-    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-    return Run(0, done.stdout, done.stderr, msgspec.json.decode(result.read_bytes(), type=Seen), {}, _load(result))
+    options = ["--result=result.json", "--", "prog.py"]
+    kept = recordings.fork("profkit.collect.launch.turn:main", options, writes={"prog.py": text})
+    assert kept.ended.returncode == 0, kept.ended.stderr
+    result = kept.directory / "result.json"
+    seen = msgspec.json.decode(result.read_bytes(), type=Seen)
+    return Run(0, kept.ended.stdout, kept.ended.stderr, seen, {}, _load(result))
 
 
-def verdict(folder: Path, before: str, after: str) -> str:
+def verdict(recordings: Recordings, before: str, after: str) -> str:
     """What is said of two versions of a program, each run once."""
-    found = compare_results([run(folder / "before", before)] * 2, [run(folder / "after", after)])
+    found = compare_results([run(recordings, before)] * 2, [run(recordings, after)])
     return found.differs or found.unknown
 
 
@@ -136,8 +133,8 @@ print("3 batches")
         (NORMED, "net(torch.rand(8, 4))", "net.eval()(torch.rand(8, 4))", "of a Sequential ends as another"),
     ],
 )  # fmt: skip
-def test_a_result_that_is_not_printed_is_not_called_the_same(tmp_path, program, old, new, said):
-    assert said in verdict(tmp_path, program, program.replace(old, new))
+def test_a_result_that_is_not_printed_is_not_called_the_same(recordings, program, old, new, said):
+    assert said in verdict(recordings, program, program.replace(old, new))
 
 
 @pytest.mark.parametrize(
@@ -150,5 +147,5 @@ def test_a_result_that_is_not_printed_is_not_called_the_same(tmp_path, program, 
         (NORMED, "torch.rand(8, 4)", "torch.rand(8, 4).clone()"),
     ],
 )
-def test_what_is_only_computed_otherwise_is_the_same(tmp_path, program, old, new):
-    assert verdict(tmp_path, program, program.replace(old, new)) == ""
+def test_what_is_only_computed_otherwise_is_the_same(recordings, program, old, new):
+    assert verdict(recordings, program, program.replace(old, new)) == ""

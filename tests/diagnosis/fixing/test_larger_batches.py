@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from profkit.cli._copies import try_larger_batches
 from profkit.diagnosis.fixing.larger_batches import BatchTrial, BatchTrials, SeenSteps, judge
 from profkit.report.trials.larger_batches import render_larger_batches
+from tests.forks import Forks
 
 MS = 1_000_000
 
@@ -121,30 +123,41 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "train.py"
 
 
-def test_larger_batches_are_tried_in_copies(script: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
-    tried = try_larger_batches(script, ("plain", "last.pt"), False, ())
+def tried_in_forks(forks: Forks, *command: str) -> BatchTrials:
+    """The trials of a script in the working folder, of which nothing else is printed. No process imports PyTorch anew."""
+    ended = forks.run("tests.diagnosis.fixing.trying:main", command, Path.cwd())
+    assert ended.returncode == 0, ended.stderr
+    return msgspec.json.decode(ended.stdout, type=BatchTrials)
+
+
+@pytest.mark.slow
+def test_larger_batches_are_tried_in_copies(script: str, tmp_path: Path, forks: Forks):
+    tried = tried_in_forks(forks, script, "plain", "last.pt")
     assert [trial.samples for trial in tried.trials] == [4, 8, 16]
     assert all(trial.rate > 0 and trial.peak_bytes > 0 for trial in tried.trials)
     assert (tried.trains, tried.saved) == (True, 1)
     assert tried.spread is not None
-    assert capfd.readouterr().out == ""
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["train.py"]
 
 
-def test_a_program_with_fixed_shapes_is_told_with_its_error(script: str):
-    own, twice = try_larger_batches(script, ("fixed",), False, ()).trials
+@pytest.mark.slow
+def test_a_program_with_fixed_shapes_is_told_with_its_error(script: str, forks: Forks):
+    own, twice = tried_in_forks(forks, script, "fixed").trials
     assert own.rate > 0
     assert "RuntimeError: shape '[4, 8]' is invalid" in twice.problem
 
 
-def test_a_program_that_batches_itself_cannot_be_changed(script: str):
+@pytest.mark.slow
+def test_a_program_that_batches_itself_cannot_be_changed(script: str, capfd: pytest.CaptureFixture[str]):
     (own,) = try_larger_batches(script, ("own",), False, ()).trials
     assert own.problem == "no DataLoader was made, so the program makes its batches itself"
+    assert capfd.readouterr().out == ""
 
 
-def test_a_trial_ends_before_it_writes_over_what_another_run_left(script: str, tmp_path: Path):
+@pytest.mark.slow
+def test_a_trial_ends_before_it_writes_over_what_another_run_left(script: str, tmp_path: Path, forks: Forks):
     kept = tmp_path / "work" / "best.pt"
     kept.write_text("the result of days")
-    (own, *_) = try_larger_batches(script, ("plain", str(kept)), False, ()).trials
+    (own, *_) = tried_in_forks(forks, script, "plain", str(kept)).trials
     assert own.problem == "" or own.problem.endswith("outside of its copy")
     assert kept.read_text() == "the result of days"

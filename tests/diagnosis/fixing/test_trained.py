@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from profkit.diagnosis.fixing.trained import compare_parameters
+from tests.recordings import Kept, Recordings
 
 MANY = 2_000_000
 
@@ -82,12 +81,18 @@ for _ in range(3):
 """
 
 
-def test_a_run_keeps_the_length_of_each_gradient_of_the_first_step(tmp_path):
-    (tmp_path / "prog.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "profkit.collect.launch.turn", f"--result={tmp_path / 'result.json'}"]
-    subprocess.run([*command, "--", "prog.py"], cwd=tmp_path, check=True)
-    assert json.loads((tmp_path / "result.json").read_text())["optimizers"] == 1
-    with np.load(tmp_path / "parameters.npz") as arrays:
+def run(recordings: Recordings, program: str) -> Kept:
+    """One turn of the program, with what it leaves."""
+    options = ["--result=result.json", "--", "prog.py"]
+    kept = recordings.fork("profkit.collect.launch.turn:main", options, writes={"prog.py": program})
+    assert kept.ended.returncode == 0, kept.ended.stderr
+    return kept
+
+
+def test_a_run_keeps_the_length_of_each_gradient_of_the_first_step(recordings):
+    left = run(recordings, PROGRAM).directory
+    assert json.loads((left / "result.json").read_text())["optimizers"] == 1
+    with np.load(left / "parameters.npz") as arrays:
         lengths = arrays["gradients.0"]
     assert lengths[3] == 0.0
     assert (lengths[[0, 1, 2, 4]] > 0).all()
@@ -128,11 +133,8 @@ for _ in range(5):
 """
 
 
-def test_a_run_keeps_what_no_optimizer_trains(tmp_path):
-    (tmp_path / "prog.py").write_text(NORMED)
-    command = [sys.executable, "-m", "profkit.collect.launch.turn", f"--result={tmp_path / 'result.json'}"]
-    subprocess.run([*command, "--", "prog.py"], cwd=tmp_path, check=True)
-    with np.load(tmp_path / "parameters.npz") as arrays:
+def test_a_run_keeps_what_no_optimizer_trains(recordings):
+    with np.load(run(recordings, NORMED).directory / "parameters.npz") as arrays:
         names = {name for name in arrays.files if name.startswith(("state.", "count."))}
         assert int(arrays["count.Sequential.1.num_batches_tracked."]) == 5
     assert "state.Sequential.1.running_mean.4" in names

@@ -36,7 +36,7 @@ def test_a_crowded_machine_is_named(tmp_path, monkeypatch, load, one_thread, sai
     assert str(raised.value) == f"a run did not end within 0 s{said}"
 
 
-VOCABULARY = "import torch\nwords = set('the quick brown fox jumps over a lazy dog'.split())\nprint(*words)\n"
+VOCABULARY = "words = set('the quick brown fox jumps over a lazy dog'.split())\nprint(*words)\n"
 
 
 @pytest.mark.parametrize(("given", "orders"), [(None, 1), ("0", 1), ("random", 3)])
