@@ -124,7 +124,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def tried_in_forks(forks: Forks, *command: str) -> BatchTrials:
-    """The trials of a script in the working folder, of which nothing else is printed. No process imports PyTorch anew."""
+    """The trials of a script in the working folder, of which nothing else is printed. None imports PyTorch anew."""
     ended = forks.run("tests.diagnosis.fixing.trying:main", command, Path.cwd())
     assert ended.returncode == 0, ended.stderr
     return msgspec.json.decode(ended.stdout, type=BatchTrials)
