@@ -70,6 +70,7 @@ from profkit.patterns.memory_use import memory_uses
 from profkit.patterns.places.events import call_site
 from profkit.patterns.program import program_elementwise, program_traffic
 from profkit.patterns.ranks.bandwidths import bus_rates
+from profkit.patterns.step_calls import step_calls
 from profkit.patterns.time.bounds import Bound
 from profkit.patterns.time.communicating import communicating
 from profkit.patterns.time.contended import beside_communication
@@ -77,6 +78,7 @@ from profkit.patterns.time.hottest import hottest_lines, hottest_operators, hott
 from profkit.patterns.time.kernels import kernel_families
 from profkit.patterns.time.shares import time_parts
 from profkit.patterns.time.wait_causes import wait_causes
+from profkit.patterns.transfers.copies import program_transfers
 from profkit.patterns.transfers.created import created_tensors
 from profkit.patterns.whole_run.phases import whole_run
 from profkit.rules import all_rules
@@ -88,6 +90,7 @@ from profkit.run.whole_run import RunAccount, load_account
 from profkit.savings.cost_models.links import with_links
 from profkit.savings.launch.launch_savings import predict_together
 from profkit.savings.replay import host_at_work_ns
+from profkit.savings.roofline.launches import roofline_of
 from profkit.savings.simulate import measured_saving
 from profkit.savings.step_time import StepTime, step_time
 from profkit.savings.taken_out import account_of
@@ -102,6 +105,18 @@ from profkit.trace.worker_records import read_workers
 
 _SHARED_EVENTS = 100_000
 """Fewer events are judged in a fifth of a second: a second process would save next to nothing."""
+_NEEDED_BY_MOST: tuple[Callable[[Facts], Any], ...] = (
+    program_traffic,
+    program_elementwise,
+    wait_causes,
+    created_tensors,
+    program_transfers,
+    host_at_work_ns,
+    time_parts,
+    step_time,
+    roofline_of,
+)
+"""Both processes would derive these, which takes 0.1 s more CPU time at 50 and at 200 MB."""
 _MOST_LINES = 8
 """Lines that hold memory at the peak: about as many as fit beside the parts."""
 _LEAST_LINE_SHARE = 0.01
@@ -369,8 +384,9 @@ def _share_out(facts: Facts, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
     """Let two processes work through the tasks, after deriving what most tasks need."""
     for name in ("lines", "operators", "launches", "waits", "memory", "updates", "disturbance"):
         attempt(name, partial(getattr, facts, name), None)  # before the fork, so that both have it
-    for derive in (program_traffic, program_elementwise, wait_causes, created_tensors, host_at_work_ns, time_parts):
+    for derive in _NEEDED_BY_MOST:
         attempt(derive.__name__, partial(derive, facts), None)
+    attempt("step_calls", lambda: step_calls(facts) if facts.operators.has_shapes else None, None)
     return share_out(tasks)
 
 

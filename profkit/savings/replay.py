@@ -29,13 +29,14 @@ from msgspec.structs import replace
 
 from profkit.derive.facts import Facts, derived_once
 from profkit.derive.timeline.intervals import NOTHING, Intervals, union
-from profkit.derive.timeline.thinned import UNTOUCHED, Removed, Thinned
+from profkit.derive.timeline.thinned import Removed, Thinned
 from profkit.savings.edits import Edit
 from profkit.savings.outliers import outliers_ns
 from profkit.savings.queueing import find_full_queue
 from profkit.savings.streams import (
     CROSSING_NS,
     CROSSING_ON_AMD_NS,
+    Disturbed,
     Edited,
     HostWaits,
     Queue,
@@ -98,10 +99,10 @@ def device_alone_ns(facts: Facts, edit: Edit | None = None) -> int:
     window, (start_ns, end_ns) = _window(facts), facts.steps.window_ns
     queue = replace(window.queue, latency_ns=np.zeros_like(window.queue.latency_ns))
     whole = union(np.array([start_ns]), np.array([end_ns]))
-    applied = _applied(facts, edit or Edit(), window, Removed(whole, UNTOUCHED))
+    applied = _applied(facts, edit or Edit(), window, Removed.of(whole, _added(facts)))
     gone = applied.gone | (queue.launched_ns >= start_ns) & ~facts.steps.in_measured(queue.launched_ns)
     waited_for = np.zeros(len(window.waits.rows), dtype=bool)
-    edited = Edited(applied.removed, np.where(gone, 0, applied.duration_ns), gone, waited_for)
+    edited = replace(applied, duration_ns=np.where(gone, 0, applied.duration_ns), gone=gone, ignored=waited_for)
     outcome = replay_streams(queue, window.waits, edited, end_ns, window.free_ns)
     return max(0, outcome.device_end_ns - _device_begun_ns(facts))
 
@@ -178,7 +179,13 @@ def _applied(facts: Facts, edit: Edit, window: _Window, taken: Removed) -> Edite
     np.minimum.at(duration_ns, place[place >= 0], edit.work_kept_ns[place >= 0])
     gone = (duration_ns <= 0) & (queue.duration_ns > 0)
     ignored = among(window.waits.rows, edit.waits) & facts.device.present
-    return Edited(taken, duration_ns.clip(min=0), gone, ignored)
+    return Edited(taken, _disturbed(facts), duration_ns.clip(min=0), gone, ignored)
+
+
+@derived_once
+def _disturbed(facts: Facts) -> Disturbed:
+    window = _window(facts)
+    return Disturbed.of(_added(facts).where, window.queue, window.waits, facts.steps.window_ns[1])
 
 
 @derived_once
@@ -199,6 +206,8 @@ def removed_host_time(facts: Facts, edit: Edit) -> Intervals:
     start = np.concatenate([start, edit.span_start_ns])
     end = np.concatenate([end, edit.span_end_ns])
     kept = np.concatenate([kept, edit.span_kept_ns])
+    if not kept.any():  # as for most edits
+        return union(np.minimum(start, end), end)
     added = facts.disturbance  # the kept time is the program's own: it must not fall on what disturbed it
     until = added.when_uncovered(start - added.covered_before(start) + kept)
     return union(np.minimum(np.where(kept > 0, until, start), end), end)

@@ -20,10 +20,13 @@ which moves all later launches alike. So the only loop runs over the places, in 
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from msgspec import Struct
 
 from profkit.derive.timeline.crossing import greatest
+from profkit.derive.timeline.intervals import Intervals
 from profkit.derive.timeline.thinned import Removed
 from profkit.trace.events import NONE, Bools, Events, Int64s, Rows
 from profkit.trace.statistics import distinct, median
@@ -44,7 +47,7 @@ _MOST_LATE_NS = 20_000
 """The longest time that a wait takes to return after the work is done."""
 
 
-class Queue(Struct, frozen=True):
+class Queue(Struct, frozen=True, dict=True):
     """The device's work in launch order, as columns: when it was launched, started and ended, and on which stream.
 
     ``latency_ns`` is the time from the launch until it has reached the device. ``gap_ns`` is the least time between the
@@ -65,6 +68,11 @@ class Queue(Struct, frozen=True):
     @property
     def duration_ns(self) -> Int64s:
         return self.end_ns - self.start_ns
+
+    @cached_property
+    def by_stream(self) -> tuple[Rows, ...]:
+        """The work of each stream. Every replay needs it."""
+        return tuple(np.flatnonzero(self.stream == code) for code in range(int(self.stream.max(initial=-1)) + 1))
 
     @classmethod
     def of(cls, events: Events, work: Rows, launched_ns: Int64s, free_ns: int, crossing_ns: int = CROSSING_NS) -> Queue:
@@ -102,11 +110,27 @@ class HostWaits(Struct, frozen=True):
     ended_by: Rows
 
 
+class Disturbed(Struct, frozen=True):
+    """How much time before each launch, before the host's end, and before the begin and the end of each wait lies in
+    the intervals of `Removed.thinned`, which are the same for every edit."""
+
+    launched_ns: Int64s
+    host_end_ns: Int64s
+    wait_start_ns: Int64s
+    wait_end_ns: Int64s
+
+    @classmethod
+    def of(cls, where: Intervals, queue: Queue, waits: HostWaits, host_end_ns: int) -> Disturbed:
+        times_ns = queue.launched_ns, np.array([host_end_ns]), waits.start_ns, waits.end_ns
+        return cls(*map(where.covered_before, times_ns))
+
+
 class Edited(Struct, frozen=True):
     """What an edit leaves: the time taken out of the host's timeline, how long each piece of work takes, which pieces
     are gone, and which waits are dropped."""
 
     removed: Removed
+    disturbed: Disturbed
     duration_ns: Int64s
     gone: Bools
     ignored: Bools
@@ -166,15 +190,17 @@ def find_waits_for(queue: Queue, start_ns: Int64s, end_ns: Int64s, own: Rows) ->
 
 def replay_streams(queue: Queue, waits: HostWaits, edited: Edited, host_end_ns: int, free_ns: int) -> Outcome:
     """Run the host and the device with the edit applied. A wait inside the removed time holds nothing up."""
-    gone_by = edited.removed.covered_before
-    start_ns, end_ns = waits.start_ns - gone_by(waits.start_ns), waits.end_ns - gone_by(waits.end_ns)
+    gone_by, known = edited.removed.covered_before, edited.disturbed
+    start_ns = waits.start_ns - gone_by(waits.start_ns, known.wait_start_ns)
+    end_ns = waits.end_ns - gone_by(waits.end_ns, known.wait_end_ns)
     waiting = np.flatnonzero(((waits.ended_by >= 0) & (end_ns > start_ns)) | edited.ignored)
-    places = _Places(queue, edited, queue.launched_ns - gone_by(queue.launched_ns), waits, waiting, free_ns)
+    launched_ns = queue.launched_ns - gone_by(queue.launched_ns, known.launched_ns)
+    places = _Places(queue, edited, launched_ns, waits, waiting, free_ns)
     held = np.append(queue.end_ns, 0)[waits.ended_by[waiting]] > waits.start_ns[waiting]
     ready_ns = np.where(held, start_ns[waiting], end_ns[waiting])  # a call that waited for nothing took its own time
     spans = _Spans(start_ns[waiting].tolist(), ready_ns.tolist(), end_ns[waiting].tolist())
     shift, waited_ns = places.run_all(spans, edited.ignored[waiting].tolist())
-    host_ns = host_end_ns - int(gone_by(np.array([host_end_ns]))[0]) + shift
+    host_ns = host_end_ns - int(gone_by(np.array([host_end_ns]), known.host_end_ns)[0]) + shift
     return Outcome(host_ns, max(places.last_ends_ns(), default=host_ns), waited_ns)
 
 
@@ -188,18 +214,17 @@ class _Spans(Struct, frozen=True):
 
 
 class _Pace(Struct, frozen=True):
-    """For each piece of work: when it would end on a free stream (``ready_ns``), how far it moves its stream's end
-    (``advance_ns``), and how long before that end it ends itself if pieces overlap (``early_ns``)."""
+    """For each piece of work: when it would end on a free stream (``ready_ns``), and how far it moves its stream's end
+    (``moved_ns``, negative if pieces overlap: it ends that long before the end of the one before)."""
 
     ready_ns: Int64s
-    advance_ns: Int64s
-    early_ns: Int64s
+    moved_ns: Int64s
 
     @classmethod
     def of(cls, queue: Queue, edited: Edited, launched_ns: Int64s) -> _Pace:
-        moved_ns = np.where(edited.gone, 0, queue.gap_ns + edited.duration_ns)
-        ready_ns = launched_ns + np.where(edited.gone, 0, queue.latency_ns + edited.duration_ns)
-        return cls(ready_ns, moved_ns.clip(min=0), (-moved_ns).clip(min=0))
+        moved_ns, needed_ns = queue.gap_ns + edited.duration_ns, queue.latency_ns + edited.duration_ns
+        moved_ns[edited.gone] = needed_ns[edited.gone] = 0
+        return cls(launched_ns + needed_ns, moved_ns)
 
 
 class _Places:
@@ -233,9 +258,8 @@ class _Places:
         target_row = np.where(order >= len(holding), position, NONE)
         self._highest: list[list[int]] = []
         self._last_total: list[int] = []
-        for code in range(int(queue.stream.max(initial=-1)) + 1):
-            rows = np.flatnonzero(queue.stream == code)
-            total = np.cumsum(pace.advance_ns[rows])
+        for code, rows in enumerate(queue.by_stream):
+            total = np.cumsum(np.maximum(pace.moved_ns[rows], 0))
             before = pace.ready_ns[rows] - total
             inside = np.searchsorted(rows, bounds)
             self._highest.append(greatest(before, inside[:-1], inside[1:]).tolist())
@@ -243,7 +267,7 @@ class _Places:
             mine = np.flatnonzero((culprit >= 0) & (queue.stream[culprit_at] == code))
             place = np.searchsorted(rows, culprit[mine])
             begun[mine] = greatest(before, inside[segment[mine]], place + 1)
-            after[mine] = total[place] - pace.early_ns[culprit[mine]] + late_ns[mine]
+            after[mine] = total[place] + np.minimum(pace.moved_ns[culprit[mine]], 0) + late_ns[mine]
             aimed = np.flatnonzero((target_row >= 0) & (queue.stream[target_row.clip(min=0)] == code))
             row = target_row[aimed]
             target[aimed] = edited.duration_ns[row] - total[np.searchsorted(rows, row)]

@@ -55,6 +55,20 @@ print(gc.isenabled())"""
     assert _in_a_process(code).split() == ["False", "True", "False"]
 
 
+def test_what_was_made_meanwhile_counts_as_old_and_nothing_stays_frozen() -> None:
+    code = """
+with collecting_later():
+    made = [[] for _ in range(5000)]
+young = {id(one) for one in gc.get_objects(generation=0)}
+print(any(id(one) in young for one in made), gc.get_freeze_count())
+gc.freeze()
+count = gc.get_freeze_count()
+with collecting_later():
+    pass
+print(gc.get_freeze_count() == count)"""
+    assert _in_a_process(code).split() == ["False", "0", "True"]
+
+
 @pytest.mark.parametrize(
     "library", [object(), OSError("no such library"), TypeError("no name")], ids=["no such function", "none", "no name"]
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections import Counter
 
 import pytest
 
-from profkit.derive.device.kernel_families import Family, family_of_kernel
+from profkit.derive.device.kernel_families import _WORDS, Family, _Words, family_of_kernel
 
 NAMES = {
     Family.COMMUNICATION: (
@@ -117,6 +118,27 @@ NAMES = {
 @pytest.mark.parametrize(("family", "name"), [(family, name) for family, names in NAMES.items() for name in names])
 def test_a_name_tells_what_a_kernel_does(family, name):
     assert family_of_kernel(name) is family
+
+
+@pytest.mark.parametrize(
+    ("pattern", "each"),
+    [
+        ("soft_?max|Soft[Mm]ax", (("soft", "soft_?max"), ("Soft", "Soft[Mm]ax"))),
+        ("(?<!fb)gemm|dot_kernel", (("gemm", "(?<!fb)gemm"), ("dot_kernel", ""))),
+        (
+            r"bmm_\w*MxE|set_(?:mla_)?kv|x(?:a|(?:b|c))yz",
+            (("bmm_", r"bmm_\w*MxE"), ("set_", "set_(?:mla_)?kv"), ("yz", "x(?:a|(?:b|c))yz")),
+        ),
+    ],
+)
+def test_a_word_is_looked_for_by_the_text_that_it_always_holds(pattern, each):
+    assert _Words.of(pattern).each == each
+
+
+def test_words_are_found_as_the_whole_pattern_would_be():
+    every = [name for names in NAMES.values() for name in names]
+    for _, pattern in _WORDS:
+        assert [_Words.of(pattern).search(name) for name in every] == [bool(re.search(pattern, name)) for name in every]
 
 
 def test_every_family_but_rare_ones_has_a_name_here():

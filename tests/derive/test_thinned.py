@@ -32,8 +32,10 @@ def test_taking_nothing_leaves_all_times_unchanged():
 
 
 def test_removed_intervals_are_not_thinned_as_well():
-    removed = Removed.of(between((150, 250)), Thinned(between((100, 200)), 0.5))
-    assert removed.covered_before(ns(150, 200, 300)).tolist() == [25, 75, 125]
+    times, half = ns(150, 200, 300), Thinned(between((100, 200)), 0.5)
+    inside = half.where.covered_before(times)
+    assert Removed.of(between((150, 250)), half).covered_before(times, inside).tolist() == [25, 75, 125]
+    assert Removed.of(between(), half).covered_before(times, inside).tolist() == [25, 50, 50]
 
 
 @pytest.mark.parametrize("share", [0.3, 1.0])

@@ -16,7 +16,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import Enum
-from functools import lru_cache
+from functools import cache, lru_cache
+
+from msgspec import Struct
 
 from profkit.derive.device.communication import is_communication
 from profkit.derive.device.generated import GeneratedKernel, Kind, parse_generated
@@ -179,7 +181,37 @@ _OF_REDUCTIONS = (
     (Family.SOFTMAX, re.compile(r"softmax")),
     (Family.LOSS, re.compile(r"nll_loss|cross_entropy")),
 )
-_TABLE = tuple((family, re.compile(pattern)) for family, pattern in _WORDS)
+_ALTERNATIVE = re.compile(r"(?:\((?:[^()]|\([^()]*\))*\)|\[[^]]*\]|[^|([])+")
+"""What stands between the bars of a pattern that are outside all brackets."""
+_UNCERTAIN = re.compile(r"(?:\((?:[^()]|\([^()]*\))*\)|\[[^]]*\]|\\.|\w(?=[?*]))[?*]?")
+"""What does not say which characters a text has at that place."""
+
+
+class _Words(Struct, frozen=True):
+    """What names of a family hold: each a text, and a pattern around it if the text alone is not enough. Most names
+    lack the text, which is seen much sooner than that the pattern does not fit."""
+
+    each: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, pattern: str) -> _Words:
+        words = _ALTERNATIVE.findall(pattern)
+        certain = (max(_UNCERTAIN.sub("|", word).split("|"), key=len) for word in words)
+        return cls(tuple((text, "" if text == word else word) for text, word in zip(certain, words, strict=True)))
+
+    def search(self, name: str) -> bool:
+        """Whether the name holds any of these."""
+        return any(text in name and (not pattern or _compiled(pattern).search(name)) for text, pattern in self.each)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+@cache
+def _table() -> tuple[tuple[Family, _Words], ...]:
+    return tuple((family, _Words.of(pattern)) for family, pattern in _WORDS)
 
 
 @lru_cache(1 << 14)
@@ -189,7 +221,7 @@ def family_of_kernel(name: str) -> Family:
     if is_communication(name):
         return Family.COMMUNICATION
     generated = parse_generated(name)
-    return _first(_TABLE, name, Family.OTHER) if generated is None else _family_of_generated(generated)
+    return _first(_table(), name, Family.OTHER) if generated is None else _family_of_generated(generated)
 
 
 def _family_of_generated(kernel: GeneratedKernel) -> Family:
@@ -201,5 +233,5 @@ def _family_of_generated(kernel: GeneratedKernel) -> Family:
     return {Kind.FOREACH: Family.OPTIMIZER, Kind.SCAN: Family.SORTING}.get(kernel.kind, Family.ELEMENTWISE)
 
 
-def _first(table: Iterable[tuple[Family, re.Pattern[str]]], text: str, otherwise: Family) -> Family:
+def _first(table: Iterable[tuple[Family, _Words | re.Pattern[str]]], text: str, otherwise: Family) -> Family:
     return next((family for family, pattern in table if pattern.search(text)), otherwise)

@@ -92,6 +92,8 @@ def unite(*parts: Intervals) -> Intervals:
 
 def intersection(left: Intervals, right: Intervals) -> Intervals:
     """The part in both: where two are open, one of each."""
+    if not (len(left.start_ns) and len(right.start_ns)):
+        return NOTHING
     edges = np.concatenate([left.start_ns, right.start_ns, left.end_ns, right.end_ns])
     opening = np.ones(len(edges), dtype=np.int8)
     opening[len(left.start_ns) + len(right.start_ns) :] = -1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.timeline.intervals import NOTHING, Intervals
+from profkit.derive.timeline.intervals import NOTHING, Intervals, intersection
 from profkit.trace.events import Int64s
 
 
@@ -29,8 +29,11 @@ class Thinned(Struct, frozen=True):
 
     def covered_before(self, times_ns: Int64s) -> Int64s:
         """For each time, how much of it and of all before is taken."""
-        covered = self.where.covered_before(times_ns)
-        return covered if self.share == 1 else (self.share * covered).astype(np.int64)
+        return self.share_of(self.where.covered_before(times_ns))
+
+    def share_of(self, covered_ns: Int64s) -> Int64s:
+        """How much of so much time in the intervals is taken."""
+        return covered_ns if self.share == 1 else (self.share * covered_ns).astype(np.int64)
 
     def covered_within(self, start_ns: Int64s, end_ns: Int64s) -> Int64s:
         """For each range, how much of it is taken."""
@@ -52,15 +55,21 @@ UNTOUCHED = Thinned(NOTHING, 1.0)
 
 
 class Removed(Struct, frozen=True):
-    """All of the time in ``whole``, and a share of the rest as in ``thinned``."""
+    """All of the time in ``whole``, and a share of the rest as in ``thinned``. ``both`` is what lies in the intervals
+    of the two."""
 
     whole: Intervals
     thinned: Thinned
+    both: Intervals
 
     @classmethod
     def of(cls, whole: Intervals, thinned: Thinned) -> Removed:
-        return cls(whole, Thinned(thinned.where.minus(whole), thinned.share))
+        return cls(whole, thinned, intersection(whole, thinned.where))
 
-    def covered_before(self, times_ns: Int64s) -> Int64s:
-        """For each time, how much of it and of all before is removed."""
-        return self.whole.covered_before(times_ns) + self.thinned.covered_before(times_ns)
+    def covered_before(self, times_ns: Int64s, in_thinned_ns: Int64s) -> Int64s:
+        """For each time, how much of it and of all before is removed. ``in_thinned_ns`` is how much of that lies in the
+        intervals of ``thinned``."""
+        if not len(self.whole.start_ns):
+            return self.thinned.share_of(in_thinned_ns)
+        whole, both = self.whole.covered_before(times_ns), self.both.covered_before(times_ns)
+        return whole + self.thinned.share_of(in_thinned_ns - both)
