@@ -160,7 +160,7 @@ def _elsewhere(diagnosis: Diagnosis) -> str:
     if beside.of_run:
         return (
             f"{format_share(beside.fraction)} of the run passes in a loop at {beside.at}, of which no step was "
-            "recorded (in a run by itself, `with profkit.profile(...)` around it records some)"
+            "recorded (run alone, `with profkit.profile(...)` around it records some)"
         )
     if beside.of_recording:
         return f"{format_share(beside.fraction)} of the recording lies outside the judged steps"

@@ -353,7 +353,7 @@ def test_beside_a_finding_of_the_step_it_is_told_too_but_not_beside_one_of_the_r
 
 
 OTHER_LOOP = (
-    "54 % of the run passes in a loop at attack.py:94, of which no step was recorded (in a run by itself, `with "
+    "54 % of the run passes in a loop at attack.py:94, of which no step was recorded (run alone, `with "
     "profkit.profile(...)` around it records some); "
 )
 
