@@ -3,7 +3,7 @@
 A physics-informed network asks `torch.autograd.grad` for each derivative by itself. Both calls begin at the same field
 and go through all of its layers, and with `create_graph=True` each records what it computes.
 
-Source: https://github.com/pytorch/pytorch/issues/7786
+Source: https://github.com/NeuroDiffGym/neurodiffeq/issues/77
 """
 
 from collections.abc import Iterator
