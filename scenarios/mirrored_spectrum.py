@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 triggers = ("mirrored-spectrum",)
-LENGTH = 4096
+LENGTH, SIZE = 4096, 8192
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,14 @@ def setup(device: str) -> State:
 
 def pitfall(state: State) -> Iterator[Tensor]:
     for x in state.batches:
-        spectrum = torch.fft.fft(x, n=2 * LENGTH) * torch.fft.fft(
-            state.kernel, n=2 * LENGTH
-        )  # expect: mirrored-spectrum
+        spectrum = torch.fft.fft(x, n=SIZE) * torch.fft.fft(state.kernel, n=SIZE)  # expect: mirrored-spectrum
         yield learn(state, x, torch.fft.ifft(spectrum).real)
 
 
 def fix(state: State) -> Iterator[Tensor]:
     for x in state.batches:
-        spectrum = torch.fft.rfft(x, n=2 * LENGTH) * torch.fft.rfft(state.kernel, n=2 * LENGTH)
-        yield learn(state, x, torch.fft.irfft(spectrum, n=2 * LENGTH))
+        spectrum = torch.fft.rfft(x, n=SIZE) * torch.fft.rfft(state.kernel, n=SIZE)
+        yield learn(state, x, torch.fft.irfft(spectrum, n=SIZE))
 
 
 def learn(state: State, x: Tensor, filtered: Tensor) -> Tensor:
