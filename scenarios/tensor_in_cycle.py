@@ -40,17 +40,17 @@ def setup(device: str) -> State:
 
 
 def grow(root: Node, weight: Tensor, refer: Callable[[Node], Any]) -> Tensor:
-    """Expand the tree breadth first, two children a node, and return the sum over its leaves. Each child has fewer rows
-    than the one before, so that a level is no single batch."""
-    level = [root]
-    for depth in range(5):
-        for number, node in enumerate(level):
-            for child, sign in enumerate((1.0, -1.0)):
-                rows = node.value[: len(node.value) - 2 * number - child - 1]
-                value = torch.tanh((sign * rows) @ weight + 1 / (depth + 1))  # expect: reference-cycle
+    """Expand the tree breadth first, two children a node, and add up the maxima of its leaves. Each child needs the one
+    before, so that a level is no batch."""
+    level, before = [root], root.value.mean()
+    for _ in range(5):
+        for node in level:
+            for sign in (1.0, -1.0):
+                value = torch.tanh((sign * node.value) @ weight + before)  # expect: reference-cycle
                 node.children.append(Node(value, refer(node)))
+                before = value.mean()
         level = [child for node in level for child in node.children]
-    return torch.stack([leaf.value.mean() for leaf in level]).sum()
+    return torch.stack([leaf.value.amax() for leaf in level]).sum()
 
 
 def pitfall(state: State) -> Iterator[Tensor]:
