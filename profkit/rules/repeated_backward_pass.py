@@ -56,7 +56,7 @@ def repeated_backward_pass(facts: Facts) -> Suspicions:
         worth=LOW_FROM,
         confidence=0.85,
         count=max(again, 1),
-        places=Places.of(costliest_lines(facts, found.nodes).all()),
+        places=Places.of([*costliest_lines(facts, found.nodes).all(), *costliest_lines(facts, found.first).all()]),
         evidence={"passes": found.passes, "nodes_per_step": len(found.nodes) // max(facts.steps.measured_count, 1)},
     )
 

@@ -27,10 +27,12 @@ _WEIGHTS_AT = 2
 
 class RepeatedPasses(Struct, frozen=True):
     """``nodes`` are those of the measured steps that an earlier pass of the step ran from the same result, in order of
-    time. ``last`` marks the last one of each pass. ``later`` are nodes of the step's other backward passes that only
-    exist because of them; ``passes`` is the number of passes that begin at one result, at most."""
+    time; ``first`` are that pass's. ``last`` marks the last node of each later pass. ``later`` are nodes of the step's
+    other backward passes that only exist because of them; ``passes`` is the number of passes that begin at one result,
+    at most."""
 
     nodes: Rows
+    first: Rows
     last: Bools
     later: Rows
     passes: int
@@ -47,14 +49,16 @@ def repeated_passes(facts: Facts) -> RepeatedPasses | None:
     step, lane, sequence = facts.step_of(nodes), facts.trace.events.lane[nodes], facts.trace.events.sequence[nodes]
     mine = np.flatnonzero(unweighted)
     first, kind = distinct_rows(*(one[mine] for one in (step, lane, root, sequence)))
-    again = mine[number[mine] != number[mine[first]][kind]]
+    is_again = number[mine] != number[mine[first]][kind]
+    again = mine[is_again]
     if not again.size:
         return None
     rows, passes = nodes[again], number[again]
     later = np.setdiff1d(backward_of(facts, rows), nodes[_differentiates(facts, nodes)])
     _, begun = distinct_rows(step[again], root[again])
     most = max(len(distinct(passes[begun == one])) for one in distinct(begun).tolist())
-    return RepeatedPasses(rows, np.append(np.diff(passes) != 0, True), later, most + 1)
+    begun_by = nodes[mine[first[distinct(kind[is_again])]]]
+    return RepeatedPasses(rows, begun_by, np.append(np.diff(passes) != 0, True), later, most + 1)
 
 
 def _roots(facts: Facts, nodes: Rows) -> tuple[Int64s, Int64s]:
