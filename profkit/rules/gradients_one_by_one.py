@@ -5,7 +5,7 @@ A line that goes through the same nodes of a graph four times or more in a step:
 gradient for each class or for each of several losses. The source of the loop has to show that no pass needs another's
 result, or the line is a comprehension, or a call of `jacobian` or `hessian`. Not reported: products with a Hessian in a
 loop that goes on by them, as conjugate gradients do; graphs that differ, as those of accumulated batches; and backward
-passes in another thread, as on a device.
+passes in another thread, as on a device. A pass for each input of one result is `repeated-backward-pass`.
 
 Why is this bad?
 Each pass calls every node of the graph anew, mostly on few numbers, and Python starts each pass. With a dimension for
@@ -29,13 +29,14 @@ import ast
 import numpy as np
 
 from profkit.patterns import Places, call_site, in_most_steps
+from profkit.patterns.flow.repeated_passes import repeated_passes
 from profkit.patterns.loops.independent_rounds import rounds_are_independent
 from profkit.patterns.loops.located import body_and_called, located_marks, marks_around
 from profkit.patterns.program import all_nodes
 from profkit.rules.base import MEDIUM_FROM, Facts, Kind, Location, Need, Suspicion, Suspicions, rule
 from profkit.savings.one_call import join_passes
 from profkit.source.syntax import parse_line
-from profkit.trace import Int64s, Rows, distinct
+from profkit.trace import Bools, Int64s, Rows, among, distinct
 
 _LEAST = 4
 """Passes: two or three losses of one trunk are an architecture."""
@@ -53,7 +54,8 @@ def gradients_one_by_one(facts: Facts) -> Suspicions:
     """One finding for the passes of a line."""
     nodes = all_nodes(facts)
     times = _times(facts, nodes)
-    nodes, times = nodes[times >= _LEAST], times[times >= _LEAST]
+    chosen = (times >= _LEAST) & ~_by_several_inputs(facts, nodes)
+    nodes, times = nodes[chosen], times[chosen]
     site = facts.lines.site[nodes]
     for code in distinct(site[site >= 0]).tolist():
         here = site == code
@@ -72,6 +74,12 @@ def gradients_one_by_one(facts: Facts) -> Suspicions:
                 places=Places.of([Location.of(place)]),
                 evidence={"passes": passes, "nodes_per_pass": len(rows) // (passes * facts.steps.measured_count)},
             )
+
+
+def _by_several_inputs(facts: Facts, nodes: Rows) -> Bools:
+    """Passes from one result, one for each input, are what `repeated-backward-pass` tells."""
+    known = repeated_passes(facts)
+    return among(nodes, nodes[:0] if known is None else np.concatenate([known.first, known.nodes]))
 
 
 def _times(facts: Facts, nodes: Rows) -> Int64s:

@@ -18,7 +18,8 @@ GRAD = CallSite("pinn.py", 7, "rows", "rows.append(torch.autograd.grad(one, x, r
 FED_BACK = CallSite("pinn.py", 7, "solve", "p = torch.autograd.grad(flat @ p, x, retain_graph=True)[0] + p")
 LISTED = CallSite("pinn.py", 7, "rows", "rows = [torch.autograd.grad(one, x, retain_graph=True)[0] for one in sums]")
 LIBRARY = CallSite("pinn.py", 7, "rows", "rows = torch.autograd.functional.jacobian(model, x)")
-NODE = "autograd::engine::evaluate_function: AddmmBackward0"
+NODE = "autograd::engine::evaluate_function: {}"
+ROW, LAYER = "UnbindBackward0", "AddmmBackward0"
 
 
 def find(facts: Facts) -> list[Suspicion]:
@@ -26,7 +27,13 @@ def find(facts: Facts) -> list[Suspicion]:
 
 
 def recording(
-    passes: int = 8, line: CallSite = GRAD, *, same: bool = True, one_mark: bool = False, numbered: bool = True
+    passes: int = 8,
+    line: CallSite = GRAD,
+    *,
+    same: bool = True,
+    one_mark: bool = False,
+    numbered: bool = True,
+    root: str = ROW,
 ) -> Facts:
     """Steps of 200 µs, of which the first is located: a pass of two nodes of 6 µs every 20 µs."""
     events: list[dict[str, Any]] = []
@@ -40,8 +47,8 @@ def recording(
             if number == 0 and not one_mark:
                 events += [mark(0, start - 1.5, 0.3), mark(1, start - 1, 17)]
             for node in range(2):
-                known = 10 * number + node + 100 * turn * (not same)
-                events.append(op(NODE, start + 8 * node, 6, sequence=known if numbered else None))
+                known, name = 10 * number + 1 - node + 100 * turn * (not same), NODE.format(LAYER if node else root)
+                events.append(op(name, start + 8 * node, 6, sequence=known if numbered else None))
     return facts_of(events, callsites=(HEAD, line))
 
 
@@ -63,6 +70,10 @@ def test_from_four_passes_on(passes: int, reported: bool):
 @pytest.mark.parametrize("line", [LISTED, LIBRARY])
 def test_a_comprehension_or_a_function_of_the_library_is_one_line(line: CallSite):
     assert len(find(recording(line=line, one_mark=True))) == 1
+
+
+def test_a_pass_for_each_input_of_one_result_is_another_fault():
+    assert find(recording(root=LAYER)) == []
 
 
 def test_passes_that_go_on_by_the_one_before_are_silent():

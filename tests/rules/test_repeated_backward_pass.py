@@ -106,6 +106,16 @@ def test_weights_of_one_are_written_in_many_ways(lines):
         pytest.param((a_pass(52, 11, 10), a_pass(102, 13, 10)), (BY_X, BY_T), id="another result of the same trunk"),
         pytest.param((a_pass(52, 11, 10), a_pass(102, 21, 20)), (BY_X, BY_T), id="another graph"),
         pytest.param((a_pass(52, 11, 10),), (BY_X, BY_T), id="one pass"),
+        pytest.param(
+            (a_pass(52, 11, 10, name="UnbindBackward0"), a_pass(102, 11, 10, name="UnbindBackward0")),
+            (BY_X, BY_T),
+            id="rows of one unbound tensor",
+        ),
+        pytest.param(
+            (a_pass(52, 11, 10, name="OwnFunctionBackward"), a_pass(102, 11, 10, name="OwnFunctionBackward")),
+            (BY_X, BY_T),
+            id="a function of the program, which may have several results",
+        ),
     ],
 )
 def test_passes_that_differ_are_silent(passes, lines):

@@ -2,23 +2,46 @@
 
 `torch.autograd.grad` of one result by several inputs does that, if each input has a call of its own. The nodes of a
 pass come in the order of falling sequence numbers, so a higher one begins the next pass; those whose first nodes have
-one number begin at one result. What weights it is given only the source tells: none, or ones.
+one number begin at one node. That is one result if the node's operator has no more: `unbind` and `split` have several.
+What weights it is given only the source tells: none, or ones.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 
 import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
+from profkit.derive.families import ELEMENTWISE, MATRIX, VIEW
 from profkit.patterns.places.events import call_site
 from profkit.patterns.program import all_nodes, backward_of
 from profkit.source.syntax import calls_named, name_called, parse_line
 from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.statistics import distinct, distinct_rows
 
+_SEVERAL = frozenset(
+    (
+        "broadcast_tensors",
+        "chunk",
+        "gru",
+        "lstm",
+        "lstm_cell",
+        "rnn_relu",
+        "rnn_tanh",
+        "split",
+        "split_with_sizes",
+        "tensor_split",
+        "unbind",
+        "unsafe_chunk",
+        "unsafe_split",
+    )
+)
+_SINGLE = {name.replace("_", "") for name in (ELEMENTWISE | MATRIX | VIEW | {"cat", "mean", "stack", "sum"}) - _SEVERAL}
+"""Operators with one result, as their nodes name them: ``MulBackward0``, ``UnsafeViewBackward0``."""
+_NODE = re.compile(r"(\w+)Backward\d*$")
 _ADDING_UP = "SumBackward"
 """Of ``grad(u.sum(), x)``: each call adds up anew, and its graph is that of ``u`` from there on."""
 _WEIGHTS_AT = 2
@@ -47,7 +70,7 @@ def repeated_passes(facts: Facts) -> RepeatedPasses | None:
         return None
     root, number = _roots(facts, nodes)
     step, lane, sequence = facts.step_of(nodes), facts.trace.events.lane[nodes], facts.trace.events.sequence[nodes]
-    mine = np.flatnonzero(unweighted)
+    mine = np.flatnonzero(unweighted & (root >= 0))
     first, kind = distinct_rows(*(one[mine] for one in (step, lane, root, sequence)))
     is_again = number[mine] != number[mine[first]][kind]
     again = mine[is_again]
@@ -62,7 +85,8 @@ def repeated_passes(facts: Facts) -> RepeatedPasses | None:
 
 
 def _roots(facts: Facts, nodes: Rows) -> tuple[Int64s, Int64s]:
-    """For each node the sequence number at which its pass begins, and the number of its pass."""
+    """For each node the sequence number at which its pass begins, -1 if that may be one of several results, and the
+    number of its pass."""
     events = facts.trace.events
     sequence, lane, site, step = (
         events.sequence[nodes],
@@ -79,8 +103,14 @@ def _roots(facts: Facts, nodes: Rows) -> tuple[Int64s, Int64s]:
     is_first = begins & ~adds_up
     is_first[1:] |= begins[:-1] & adds_up[:-1] & ~begins[1:]
     roots = np.full(number[-1] + 1, -1, dtype=np.int64)
-    roots[number[is_first]] = sequence[is_first]
+    is_known = is_first & facts.trace.where_name(_has_one_result)[nodes]
+    roots[number[is_known]] = sequence[is_known]
     return roots[number], number
+
+
+def _has_one_result(name: str) -> bool:
+    node = _NODE.search(name)
+    return node is not None and node[1].lower() in _SINGLE
 
 
 def _unweighted(facts: Facts, nodes: Rows) -> Bools:
