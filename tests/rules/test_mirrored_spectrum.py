@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.mirrored_spectrum import mirrored_spectrum
 from profkit.savings.simulate import predict_saving
+from tests.rules.shaped_steps import Json, steps_of
 from tests.traces import facts_of, op, step
 
-Json = dict[str, Any]
-STEP = 400
 REAL, COMPLEX = "float", "c10::complex<float>"
 SIGNAL, KERNEL, SPECTRUM, RESPONSE = [8, 512], [512], [8, 1024], [1024]
 
 
 def find(*events: Json) -> list[Suspicion]:
-    return list(mirrored_spectrum.check(facts_of(steps_of(*events))))
-
-
-def steps_of(*events: Json) -> list[Json]:
-    """Three steps of 400 µs with these events."""
-    found: list[Json] = []
-    for i in range(3):
-        found.append(step(i, STEP * i, STEP))
-        found += [{**event, "ts": event["ts"] + STEP * i} for event in events]
-    return found
+    return list(mirrored_spectrum.check(facts_of(steps_of(*events, length_us=400))))
 
 
 def call(name: str, at: float, duration: float, *shapes: list[int], types: str = REAL, given: tuple[str, ...] = ()):
@@ -50,7 +38,7 @@ MADE_REAL = call("real", 210, 2, SPECTRUM, types=COMPLEX)
 
 def test_a_filter_takes_half_of_its_spectra():
     """Of two transforms of 40 µs three quarters stay, of the product, the transform back and the view a half."""
-    facts = facts_of(steps_of(*BOTH, PRODUCT, BACK, MADE_REAL))
+    facts = facts_of(steps_of(*BOTH, PRODUCT, BACK, MADE_REAL, length_us=400))
     (found,) = mirrored_spectrum.check(facts)
     assert found.message == (
         "2 transforms a step compute the whole spectrum of real signals. One half of it mirrors the other."
@@ -63,7 +51,7 @@ def test_transforms_back_along_two_dimensions_win_nothing():
     image = [8, 64, 64]
     there = call("fft_fft2", 10, 100, image, given=("", "[-2, -1]", ""))
     back = call("fft_ifft2", 160, 100, image, types=COMPLEX, given=("", "[-2, -1]", ""))
-    facts = facts_of(steps_of(there, back, call("real", 270, 2, image, types=COMPLEX)))
+    facts = facts_of(steps_of(there, back, call("real", 270, 2, image, types=COMPLEX), length_us=400))
     (found,) = mirrored_spectrum.check(facts)
     assert predict_saving(facts, found.edit).time_ns_per_step == 40_000 + 1_000
 

@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from profkit.patterns.used.parts import sorted_heads
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.needless_sort import needless_sort
 from profkit.savings.simulate import predict_saving
+from tests.rules.shaped_steps import Json, steps_of, tensor_op
 from tests.traces import facts_of, kernel, op, runtime, step
 
-Json = dict[str, Any]
 WHOLE = [8, 1000]
 STEP = 200
 
 
 def find(*events: Json) -> list[Suspicion]:
     return list(needless_sort.check(facts_of(steps_of(*events))))
-
-
-def steps_of(*events: Json) -> list[Json]:
-    """Three steps of 200 µs with these events."""
-    found: list[Json] = []
-    for i in range(3):
-        found.append(step(i, STEP * i, STEP))
-        found += [{**event, "ts": event["ts"] + STEP * i} for event in events]
-    return found
-
-
-def tensor_op(name: str, at: float, duration: float, *shapes: list[int], **more: Any) -> Json:
-    return op(f"aten::{name}", at, duration, dims=list(shapes), types=["float"] * len(shapes), **more)
 
 
 def sort(name: str = "argsort", given: tuple[str, ...] = ("", "1", "True"), shape: list[int] = WHOLE) -> Json:

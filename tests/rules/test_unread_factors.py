@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from profkit.rules.base import Need, Suspicion, missing_needs
 from profkit.rules.unread_factors import unread_factors
 from profkit.savings.simulate import predict_saving
+from tests.rules.shaped_steps import Json, steps_of, tensor_op
 from tests.traces import facts_of, op, step
 
-Json = dict[str, Any]
 TALL = [768, 64]
 STEP = 200
 
 
 def find(*events: Json) -> list[Suspicion]:
     return list(unread_factors.check(facts_of(steps_of(*events))))
-
-
-def steps_of(*events: Json) -> list[Json]:
-    """Three steps of 200 µs with these events."""
-    found: list[Json] = []
-    for i in range(3):
-        found.append(step(i, STEP * i, STEP))
-        found += [{**event, "ts": event["ts"] + STEP * i} for event in events]
-    return found
-
-
-def tensor_op(name: str, at: float, duration: float, *shapes: list[int], **more: Any) -> Json:
-    return op(f"aten::{name}", at, duration, dims=list(shapes), types=["float"] * len(shapes), **more)
 
 
 def svd(shape: list[int] = TALL, full: str = "False", name: str = "linalg_svd") -> Json:
