@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -23,11 +22,14 @@ _MOST_FRAMES = 12
 """Between a writer's first attribute and the function that was asked to save; there are four in PyTorch 2.13."""
 _MOST_VALUES = 20_000
 """A state of more parts is a model's and its optimizer's, whose tensors hold their storages alone."""
+_PLAIN = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+"""What holds no tensor. Other objects may hold one that shows the rest of a storage, and looking into them may run code
+of theirs."""
 
 
 def sizes_being_saved() -> tuple[int, int]:
     """The bytes of the tensors that the innermost `torch.save` on this thread is to write, and of their storages; zeros
-    if there is none."""
+    if there is none, or if what it is to write holds more than was looked at."""
     for _, frame in zip(range(_MOST_FRAMES), walk_up(sys._getframe()), strict=False):
         if frame.f_code.co_name == _FUNCTION and frame.f_code.co_filename == _FILE:
             given = frame.f_locals.get(_GIVEN)
@@ -37,24 +39,31 @@ def sizes_being_saved() -> tuple[int, int]:
 
 
 def _sizes_of(given: object) -> tuple[int, int]:
+    tensors = _tensors_in(given)
+    if tensors is None:
+        return 0, 0
     shown, whole = Counter[int](), dict[int, int]()
-    for tensor in _tensors_in(given):
+    for tensor in tensors:
         storage = TensorBase.untyped_storage(tensor)
         shown[storage._cdata] += TensorBase.numel(tensor) * TensorBase.element_size(tensor)
         whole[storage._cdata] = storage.nbytes()
     return sum(min(shown[one], size) for one, size in whole.items()), sum(whole.values())
 
 
-def _tensors_in(given: object) -> Iterator[Tensor]:
-    """Those in dicts, lists and tuples. Objects of other types may run code of theirs when looked into."""
+def _tensors_in(given: object) -> list[Tensor] | None:
+    """All of them, in dicts, lists and tuples; None if there may be others."""
     waiting: list[Any] = [given]
+    found: list[Tensor] = []
     for _ in range(_MOST_VALUES):
         if not waiting:
-            return
+            return found
         value = waiting.pop()
         if type(value) in (Tensor, Parameter) and value.layout is torch.strided and value.device.type != "meta":
-            yield value
+            found.append(value)
         elif isinstance(value, dict):
             waiting.extend(dict.values(value))
         elif isinstance(value, list | tuple):
             waiting.extend(value)
+        elif not isinstance(value, _PLAIN):
+            return None
+    return None

@@ -8,6 +8,7 @@ import io
 import threading
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -84,6 +85,8 @@ def test_views_are_told_from_what_is_written_with_them(value, said, tmp_path, no
         pytest.param(BATCH[0, :1].expand(1024, 512), id="one number, expanded"),
         pytest.param(torch.zeros(512, 256)[:1], id="half a megabyte"),
         pytest.param(torch.nn.Linear(8, 8), id="an object"),
+        pytest.param({"row": BATCH[0], "rest": SimpleNamespace(batch=BATCH)}, id="an object that may hold the rest"),
+        pytest.param([0] * 20_000 + [BATCH[0]], id="more parts than are looked at"),
     ],
 )
 def test_what_shows_its_storages_or_is_small_is_not(value, tmp_path, noted, installed):
