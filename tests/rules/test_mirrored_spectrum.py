@@ -64,6 +64,10 @@ def test_transforms_back_along_two_dimensions_win_nothing():
             [BACK, call("slice", 202, 2, SPECTRUM, types=COMPLEX), call("real", 210, 2, [8, 512], types=COMPLEX)],
             id="a slice before the real part",
         ),
+        pytest.param(
+            [call("slice", 60, 20, SPECTRUM, types=COMPLEX), call("abs", 110, 40, [8, 512], types=COMPLEX)],
+            id="magnitudes of one half",
+        ),
     ],
 )
 def test_other_uses_of_the_half_are_told(rest):
@@ -79,6 +83,16 @@ def test_other_uses_of_the_half_are_told(rest):
         pytest.param(
             [fft(SIGNAL, 10), call("mul", 110, 40, SPECTRUM, [1, 1024], types=COMPLEX), BACK, MADE_REAL],
             id="weights of its own",
+        ),
+        pytest.param(
+            [
+                fft(SIGNAL, 10),
+                call("slice", 60, 2, SPECTRUM, types=COMPLEX),
+                call("einsum", 110, 40, [8, 64], [64, 64], types=COMPLEX),
+                BACK,
+                MADE_REAL,
+            ],
+            id="weights for a part of it",
         ),
         pytest.param([call("fft_rfft", 10, 40, SIGNAL, given=("1024", "-1", ""))], id="half of it already"),
         pytest.param([fft(SIGNAL, 10, length="1024]["), PRODUCT], id="damage"),

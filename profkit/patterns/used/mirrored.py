@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from profkit.derive.facts import Facts
-from profkit.derive.families import base_name
+from profkit.derive.families import VIEW, base_name
 from profkit.patterns.calls import Call
 from profkit.patterns.shapes import parse_numbers
 from profkit.patterns.step_calls import Shape, StepCalls, step_calls
@@ -22,6 +22,7 @@ from profkit.trace.events import Int64s, Rows
 _ALONG_ONE = "fft_fft"
 _FORWARD = frozenset((_ALONG_ONE, "fft_fft2", "fft_fftn"))
 _INVERSE = frozenset(("fft_ifft", "fft_ifft2", "fft_ifftn"))
+_READING = frozenset(("abs", "angle", "imag", "real", "view_as_real"))
 _COMPLEX = "complex"
 
 
@@ -46,9 +47,8 @@ def mirrored_spectra(facts: Facts) -> MirroredSpectra | None:
         return None
     taken = [_spectra_among(call, given) for call, given in zip(step.calls, step.shapes, strict=True)]
     touches = np.array([not spectra.isdisjoint(shapes) for shapes in taken], dtype=bool)
-    for number in np.flatnonzero(touches).tolist():
-        if any(shape not in spectra for shape in taken[number]):
-            return None
+    if any(not _keeps_mirror(call, shapes, spectra) for call, shapes in zip(step.calls, taken, strict=True)):
+        return None
     back = np.array([base_name(call.name) in _INVERSE for call in step.calls], dtype=bool) & touches
     if not all(_is_made_real(step, taken, at) for at in np.flatnonzero(back[step.number]).tolist()):
         return None
@@ -59,6 +59,12 @@ def mirrored_spectra(facts: Facts) -> MirroredSpectra | None:
         step.rows[back[step.number]],
         names <= {_ALONG_ONE, "fft_ifft"},
     )
+
+
+def _keeps_mirror(call: Call, shapes: list[Shape], spectra: set[Shape]) -> bool:
+    """Whether a call takes spectra alone. What takes parts of them, or turns them, may only hand them on or read them:
+    whether they are still a mirror behind that is not known."""
+    return spectra.issuperset(shapes) or base_name(call.name) in _READING | VIEW
 
 
 def _transforms_a_real_signal(call: Call) -> bool:
