@@ -19,7 +19,7 @@ from profkit.derive.timeline.intervals import unite
 from profkit.findings.values import Elsewhere, Location, WholeRun
 from profkit.patterns.loops.located import sites_of_located_step
 from profkit.patterns.time.start_up import find_cold_start, preparing
-from profkit.patterns.whole_run.phases import BETWEEN, OUTSIDE_STEPS, STEPS, whole_run
+from profkit.patterns.whole_run.phases import BETWEEN, OUTSIDE_STEPS, STEPS, places_of, whole_run
 from profkit.patterns.whole_run.timed_lines import timed_lines
 from profkit.run.directory import CallSite
 from profkit.run.whole_run import Place, RunAccount, StackTime
@@ -81,16 +81,12 @@ def _in_another_loop(facts: Facts) -> Elsewhere | None:
     whole = whole_run(facts)
     if whole is None or not recorded:
         return None
-    seen, times, lines = set[_Loop](), Counter[_Loop](), Counter[CallSite]()
-    loops = [_training_place(facts.account, stack) for stack in facts.account.stacks]
-    for stack, place in zip(facts.account.stacks, loops, strict=True):
-        if place is not None:
-            times[_loop_of(place)] += stack.time_ns
-            if (place.site.file, place.site.line) in recorded:
-                seen.add(_loop_of(place))
-    for stack, place in zip(facts.account.stacks, loops, strict=True):
-        if place is not None and _loop_of(place) not in seen:
-            lines[place.site] += stack.time_ns
+    found = [(_training_place(facts.account, stack), stack.time_ns) for stack in facts.account.stacks]
+    known = [(place, time_ns) for place, time_ns in found if place is not None]
+    seen = {_loop_of(place) for place, _ in known if (place.site.file, place.site.line) in recorded}
+    lines = Counter[CallSite]()
+    for place, time_ns in known:
+        lines[place.site] += time_ns * (_loop_of(place) not in seen)
     share = lines.total() / max(whole.programs_ns, 1)
     if not seen or share < _MUCH_OF_RUN:
         return None
@@ -98,9 +94,8 @@ def _in_another_loop(facts: Facts) -> Elsewhere | None:
 
 
 def _training_place(account: RunAccount, stack: StackTime) -> Place | None:
-    """The innermost line in a loop or function with a backward pass. The file may name places that it lacks."""
-    places = (account.places[at] for at in reversed(stack.places) if 0 <= at < len(account.places))
-    return next((place for place in places if place.trains), None)
+    """The innermost line in a loop or function with a backward pass."""
+    return next((place for place in reversed(places_of(account, stack)) if place.trains), None)
 
 
 def _loop_of(place: Place) -> _Loop:

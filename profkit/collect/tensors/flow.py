@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from torch import Tensor, strided
 from torch._C import TensorBase
 
-from profkit.collect.tensors.identities import Memory
+from profkit.collect.tensors.identities import Memory, version_in
 from profkit.run.directory import DataFlow, JoinedCopies
 
 READING = frozenset(
@@ -42,11 +42,6 @@ back."""
 _JOINING = frozenset(("cat", "concat", "concatenate", "stack"))
 _KEEPING_STATISTICS = ("batch_norm", "instance_norm")
 """What these write to, their running statistics, tells later calls of the step nothing while the module trains."""
-
-
-def _version_of(tensor: Tensor) -> int:
-    """Those of `torch.inference_mode` count no writes, and have no backward pass that could write unseen."""
-    return 0 if TensorBase.is_inference(tensor) else tensor._version
 
 
 class FlowWatch:
@@ -95,7 +90,7 @@ class FlowWatch:
             self._copies.append(JoinedCopies(len(self._takes), tuple(one.shape), len(given), size))
 
     def _maker_of(self, memory: Memory, tensor: Tensor) -> int:
-        known, version = self._makers.get(memory), _version_of(tensor)
+        known, version = self._makers.get(memory), version_in(memory, tensor)
         if known is None:
             self._leaves += 1
             known = self._backward[-1] if self._backward else -self._leaves
@@ -118,7 +113,7 @@ class FlowWatch:
         for memory, tensor, is_written in made:
             if memory not in old or (is_written and not keeps_statistics):
                 self._makers[memory] = number
-            self._versions[memory] = _version_of(tensor)
+            self._versions[memory] = version_in(memory, tensor)
 
     @property
     def found(self) -> DataFlow | None:

@@ -99,9 +99,7 @@ class Identities:
         return (*seen, TensorBase.storage_offset(tensor), TensorBase.stride(tensor), TensorBase.is_neg(tensor))
 
     def version_of(self, tensor: Tensor) -> int:
-        """How often it was written to. For tensors of `torch.inference_mode`, whose writes PyTorch does not count, how
-        often `look_again` saw it changed."""
-        return self.memory_of(tensor).changes if TensorBase.is_inference(tensor) else tensor._version
+        return version_in(self.memory_of(tensor), tensor)
 
     def look_again(self, tensors: Iterable[Tensor], *, may_be_written: bool = False) -> None:
         """Compare the memory of those made under `torch.inference_mode` with what was last seen. That shows pieces of
@@ -146,6 +144,12 @@ _is_wrapped: Callable[[Tensor], bool] = getattr(
     getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", lambda _: False
 )
 """Whether it stands for others inside `torch.func.vmap` or `grad`: it has no memory of its own."""
+
+
+def version_in(memory: Memory, tensor: Tensor) -> int:
+    """How often a tensor in this memory was written to. For tensors of `torch.inference_mode`, whose writes PyTorch
+    does not count, how often `Identities.look_again` saw it changed."""
+    return memory.changes if TensorBase.is_inference(tensor) else tensor._version
 
 
 def is_plain(value: object) -> bool:

@@ -469,8 +469,9 @@ class CallWatch(overrides.TorchFunctionMode):
         of_written = {self._identities.memory_of(tensor) for tensor in written}
         for memory in of_written:
             memory.written.append(is_again)
-        made = [*_plain_in((result,)), *written]
-        self._identities.look_again(made)
+        results = [*_plain_in((result,))]
+        self._identities.look_again(results)
+        made = [*results, *written]
         if self._step == 0:
             self._keep_flow(opened, made, of_written)
             self._factors.note_results(opened.name, opened.memories, [*map(self._identities.memory_of, made)])

@@ -193,7 +193,8 @@ def _go_back(calls: FollowedCalls, maker: int, shape: Shape, features: int, way:
     """Note where the rows of a tensor of this shape come from. ``part`` numbers what stands side by side: one layer for
     each would do, however often the part takes the same rows. A sum of rows of which none are copies is a source, as a
     layer on each of its terms would take longer."""
-    size, before = math.prod(shape), way.kept()
+    size, call = math.prod(shape), calls.operator.get(maker)
+    before = way.kept() if call is not None and base_name(call.name) in SUMS else way
     smaller = calls.expanded.get((maker, size), size)
     if 0 < smaller < size and smaller % features == 0:
         way.copying.add(maker)
@@ -210,7 +211,7 @@ def _go_back(calls: FollowedCalls, maker: int, shape: Shape, features: int, way:
             way.copying.add(maker)
         number = way.part() if one.is_part else part
         _go_back(calls, one.maker, one.shape, one.features, way, number, depth + 1)
-    is_plain_sum = maker in way.sums and way.copying == before.copying
+    is_plain_sum = before is not way and maker in way.sums and way.copying == before.copying
     if is_plain_sum:
         way.take(before)
         way.seen.add((part, maker, features))

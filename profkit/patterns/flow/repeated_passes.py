@@ -14,7 +14,7 @@ import re
 import numpy as np
 from msgspec import Struct
 
-from profkit.derive.facts import Facts
+from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import ELEMENTWISE, MATRIX, VIEW
 from profkit.patterns.places.events import call_site
 from profkit.patterns.program import all_nodes, backward_of
@@ -61,6 +61,7 @@ class RepeatedPasses(Struct, frozen=True):
     passes: int
 
 
+@derived_once
 def repeated_passes(facts: Facts) -> RepeatedPasses | None:
     """Those of calls of `torch.autograd.grad`, of all measured steps."""
     nodes = all_nodes(facts)

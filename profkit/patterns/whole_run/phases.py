@@ -219,7 +219,7 @@ def _shared(first: tuple[int, ...], second: tuple[int, ...]) -> int:
 def label_stacks(account: RunAccount) -> list[str]:
     """A phase for each stack of the account."""
     account = structs.replace(account, stacks=_with_waits(tuple(_without_requests(account))))
-    evaluating = [any(place.evaluates for place in _places(account, stack)) for stack in account.stacks]
+    evaluating = [any(place.evaluates for place in places_of(account, stack)) for stack in account.stacks]
     ungraded = [known or _is_ungraded(account, stack) for stack, known in zip(account.stacks, evaluating, strict=True)]
     training = _training_stacks(account, ungraded)
     if not training and any(ungraded):  # a program that only evaluates: its evaluation is what it steps through
@@ -286,7 +286,7 @@ def _training_stacks(account: RunAccount, ungraded: Iterable[bool]) -> list[Stac
 
 
 def _is_ungraded(account: RunAccount, stack: StackTime) -> bool:
-    return any(place.without_gradients for place in _places(account, stack))
+    return any(place.without_gradients for place in places_of(account, stack))
 
 
 def is_training(account: RunAccount, stack: StackTime) -> bool:
@@ -295,7 +295,7 @@ def is_training(account: RunAccount, stack: StackTime) -> bool:
 
 
 def _trains(account: RunAccount, stack: StackTime) -> bool:
-    return any(place.trains for place in _places(account, stack))
+    return any(place.trains for place in places_of(account, stack))
 
 
 def _known(account: RunAccount, stack: StackTime) -> list[int]:
@@ -303,7 +303,8 @@ def _known(account: RunAccount, stack: StackTime) -> list[int]:
     return [at for at in stack.places if 0 <= at < len(account.places)]
 
 
-def _places(account: RunAccount, stack: StackTime) -> list[Place]:
+def places_of(account: RunAccount, stack: StackTime) -> list[Place]:
+    """The known places of the stack, the caller first."""
     return [account.places[at] for at in _known(account, stack)]
 
 
@@ -343,7 +344,7 @@ def _of_their_loop(account: RunAccount, stepping: list[StackTime]) -> list[Stack
 
 def _loops_of(account: RunAccount, stack: StackTime) -> list[_Loop]:
     """The innermost loop of each function on the stack, the caller's first."""
-    return [(place.site.file, place.site.function, place.loop) for place in _places(account, stack) if place.loop]
+    return [(place.site.file, place.site.function, place.loop) for place in places_of(account, stack) if place.loop]
 
 
 def _lines(account: RunAccount, stacks: Iterable[StackTime], label: str) -> tuple[PhaseLine, ...]:
