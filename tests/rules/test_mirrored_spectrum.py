@@ -47,6 +47,12 @@ def test_a_filter_takes_half_of_its_spectra():
     assert predict_saving(facts, found.edit).time_ns_per_step == 20_000 + 20_000 + 20_000 + 1_000
 
 
+def test_a_spectrum_with_one_more_dimension_of_one_is_the_same():
+    prepared = call("unsqueeze", 102, 2, RESPONSE, types=COMPLEX)
+    product = call("mul", 110, 40, SPECTRUM, [1, *RESPONSE], types=COMPLEX)
+    assert len(find(*BOTH, prepared, product, BACK, MADE_REAL)) == 1
+
+
 def test_transforms_back_along_two_dimensions_win_nothing():
     image = [8, 64, 64]
     there = call("fft_fft2", 10, 100, image, given=("", "[-2, -1]", ""))

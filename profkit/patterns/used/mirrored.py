@@ -8,6 +8,8 @@ gives complex signals, and one that is multiplied with complex weights of its ow
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct
 
@@ -81,12 +83,17 @@ def _spectrum_of(call: Call, given: list[Shape]) -> Shape:
         return ()
     for at, length in zip(dimensions, lengths, strict=False):
         signal[at] = length
-    return tuple(signal)
+    return _without_ones(signal)
 
 
 def _spectra_among(call: Call, given: list[Shape]) -> list[Shape]:
     """The shapes of the complex tensors that a call takes."""
-    return [shape for shape, of in zip(given, call.types, strict=False) if shape and _COMPLEX in of]
+    return [_without_ones(shape) for shape, of in zip(given, call.types, strict=False) if shape and _COMPLEX in of]
+
+
+def _without_ones(shape: Sequence[int]) -> Shape:
+    """``[None]`` and `unsqueeze` prepare a spectrum for others to be multiplied with."""
+    return tuple(length for length in shape if length != 1)
 
 
 def _is_made_real(step: StepCalls, taken: list[list[Shape]], at: int) -> bool:
