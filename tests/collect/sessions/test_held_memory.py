@@ -12,7 +12,7 @@ from psutil import Process
 from profkit.collect.machine.heap import give_back, in_use_bytes
 from profkit.collect.machine.sampler import rss_bytes_of
 from profkit.collect.recorder.profiler import profile
-from profkit.collect.sessions import bounds, held_memory
+from profkit.collect.sessions import allowance, bounds, held_memory
 from profkit.collect.sessions.counting import count_events
 from profkit.collect.sessions.exporting import write_plain
 from profkit.collect.sessions.held_memory import HeldMemory
@@ -179,7 +179,8 @@ def test_a_recording_holds_a_few_hundred_bytes_per_event(program, tmp_path):
 @pytest.mark.parametrize(("program", "is_cut_off"), [(large_results, False), (small_operators, True)])
 def test_a_step_is_cut_off_for_what_its_recording_holds_not_for_free_memory(program, is_cut_off, tmp_path, monkeypatch):
     """Both steps make the process grow by more than 16 MB, the one with large results by 300 MB. The other lasts for
-    several looks at the memory, which come twenty times a second."""
+    several looks at the memory, which come twenty times a second. On a busy machine its price would be a limit too."""
+    monkeypatch.setattr(allowance, "LEAST_S", 1e6)
     monkeypatch.setattr(bounds, "peak_rss_bytes", lambda: 0)
     monkeypatch.setattr(bounds, "_MOST_BYTES", 16 * MB)
     step = program()
