@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from profkit.collect.census.names import _UserModules
 from profkit.collect.machine.sampler import Sampler
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.sessions.session import ProfilerSession
+from profkit.run.directory import Remark
 from profkit.run.plan import Plan
+from profkit.source.remarks import review_sources
 from tests.collect.reading import Event, export_whole, read_events
 from tests.forks import ROOT
 
@@ -108,11 +110,20 @@ def _no_step_is_timed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plan, "finds_cycles", False)
 
 
+_review = functools.cache(review_sources)
+
+
+def _reviewed_once(paths: Iterable[str]) -> tuple[Remark, ...]:
+    """The remarks on a test's own file, which stays as it is: for most recordings they cost as much as the rest."""
+    return _review(tuple(paths))
+
+
 @pytest.fixture(autouse=True)
 def _the_program_is_the_test(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all loaded test files only the test's own is read: reading hundreds takes longer than recording."""
     own = str(request.path)
     monkeypatch.setattr("profkit.collect.recorder.archive.user_sources", lambda is_user: [own] if is_user(own) else [])
+    monkeypatch.setattr("profkit.collect.recorder.archive.review_sources", _reviewed_once)
     find = _UserModules._find
 
     def find_own(self: _UserModules, name: str) -> dict[str, Any] | None:
