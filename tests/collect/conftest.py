@@ -7,6 +7,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ from tests.collect.reading import Event, export_whole, read_events
 from tests.forks import ROOT
 
 _TESTS = f"{ROOT / 'tests'}/"
+_MANY_MODULES = 50
+"""More than profkit itself imports when something is first recorded."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,6 +34,23 @@ def _objects_of_earlier_tests_are_skipped() -> None:
     cached would make each recording several times as slow."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _what_a_test_imported_is_skipped() -> Iterator[None]:
+    """The first optimizer of a process imports the compiler: half a million objects, which each recording would search
+    and collect anew."""
+    before = len(sys.modules)
+    yield
+    if len(sys.modules) > before + _MANY_MODULES:
+        gc.collect()
+        gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _that_objects_are_frozen_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To count them takes a fifth of a small recording."""
+    monkeypatch.setattr("profkit.collect.machine.environment.gc", SimpleNamespace(get_freeze_count=lambda: 1))
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +144,7 @@ def _the_program_is_the_test(request: pytest.FixtureRequest, monkeypatch: pytest
     own = str(request.path)
     monkeypatch.setattr("profkit.collect.recorder.archive.user_sources", lambda is_user: [own] if is_user(own) else [])
     monkeypatch.setattr("profkit.collect.recorder.archive.review_sources", _reviewed_once)
+    monkeypatch.setattr("profkit.collect.whole_run.watch.forget_surroundings", lambda: None)
     find = _UserModules._find
 
     def find_own(self: _UserModules, name: str) -> dict[str, Any] | None:
