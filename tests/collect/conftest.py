@@ -19,6 +19,7 @@ from profkit.collect.recorder.profiler import profile
 from profkit.collect.sessions.session import ProfilerSession
 from profkit.run.directory import Remark
 from profkit.run.plan import Plan
+from profkit.source.code import module_names
 from profkit.source.remarks import review_sources
 from tests.collect.reading import Event, export_whole, read_events
 from tests.forks import ROOT
@@ -149,7 +150,8 @@ def _the_program_is_the_test(request: pytest.FixtureRequest, monkeypatch: pytest
 
     def find_own(self: _UserModules, name: str) -> dict[str, Any] | None:
         """The variables of hundreds of other test modules would take several times as long to search."""
-        names = find(self, name)
-        return names if names is None or names["__file__"] == own or not names["__file__"].startswith(_TESTS) else None
+        file = module_names(name).get("__file__")
+        is_of_others = isinstance(file, str) and file != own and file.startswith(_TESTS)
+        return None if is_of_others else find(self, name)
 
     monkeypatch.setattr(_UserModules, "_find", find_own)
