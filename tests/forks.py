@@ -30,7 +30,7 @@ LONGEST_S = 300
 ten times as long."""
 
 _IMPORTED = ("torch._dynamo", "profkit.cli.record", "profkit.collect.launch.scenario", "profkit.collect.launch.script")
-"""PyTorch with its compiler's front end, and what records: of a small recording, importing that is a fifth."""
+"""PyTorch with its compiler's front end, and what records: of a small recording, importing that is a tenth."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def serve() -> None:
 
 
 def know_that_objects_are_frozen(known: bool = True) -> None:
-    """To count what was imported, as each recording does to know it, takes a tenth of a small one."""
+    """To count what was imported, as each recording does twice to know it, takes a seventh of a small one."""
     from profkit.collect.machine import environment
 
     setattr(environment, "gc", SimpleNamespace(get_freeze_count=lambda: 1) if known else gc)  # noqa: B010
