@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
+@pytest.mark.slow
 def test_a_second_collection_finds_the_same_names(request):
     """Later, and with another order of sets: a time or a set in a parameter would give the test another name."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", str(ROOT / "tests")]

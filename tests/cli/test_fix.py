@@ -97,9 +97,11 @@ def test_a_program_is_changed_measured_and_written(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_change_of_the_result_is_told_and_the_file_left_alone(tmp_path):
+def test_a_change_of_the_result_is_told_and_the_file_left_alone(tmp_path, forks):
+    """In forks: else most of the time would go to importing PyTorch in each of the runs."""
     (tmp_path / "train.py").write_text(COUNTING)
-    found = fix("train.py", "--select", "garbage-collection-in-step", "--write", "--check", cwd=tmp_path)
+    command = ["fix", "train.py", "--select", "garbage-collection-in-step", "--write", "--check"]
+    found = forks.run("tests.diagnosis.fixing.trying:command", command, tmp_path)
     assert found.returncode == 0, found.stderr
     assert "train.py:16: changed the result: standard\n   output has other words: `False " in found.stdout
     assert (tmp_path / "train.py").read_text() == COUNTING

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forks import Forks
+
 PROGRAM = """\
 import sys, torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -48,9 +50,14 @@ def test_trials_are_for_a_single_program(tmp_path: Path, asked: list[str], why: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", [(), ("--format", "json")])
-def test_the_table_ends_the_report_and_the_program_itself_ran_once(tmp_path: Path, asked: tuple[str, ...]):
+def test_the_table_ends_the_report_and_the_program_itself_ran_once(
+    tmp_path: Path, forks: Forks, asked: tuple[str, ...]
+):
+    """Once in processes of its own; where another format is asked for, in forks."""
     (tmp_path / "train.py").write_text(PROGRAM)
-    result = profkit("diagnose", "--try-batch", *asked, "train.py", cwd=tmp_path)
+    command = ["diagnose", "--try-batch", *asked, "train.py"]
+    forked = "tests.diagnosis.fixing.trying:command"
+    result = forks.run(forked, command, tmp_path) if asked else profkit(*command, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     told, other = (result.stderr, result.stdout) if asked else (result.stdout, result.stderr)
     assert "Larger batches, tried\n  samples  a second  times  predicted" in told

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +17,16 @@ from profkit.collect.census.names import _UserModules
 from profkit.collect.machine.sampler import Sampler
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.sessions.session import ProfilerSession
+from profkit.run.directory import Remark
 from profkit.run.plan import Plan
+from profkit.source.code import module_names
+from profkit.source.remarks import review_sources
 from tests.collect.reading import Event, export_whole, read_events
 from tests.forks import ROOT
 
 _TESTS = f"{ROOT / 'tests'}/"
+_MANY_MODULES = 50
+"""More than profkit itself imports when something is first recorded."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,6 +35,23 @@ def _objects_of_earlier_tests_are_skipped() -> None:
     cached would make each recording several times as slow."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _what_a_test_imported_is_skipped() -> Iterator[None]:
+    """The first optimizer of a process imports the compiler: half a million objects, which each recording would search
+    and collect anew."""
+    before = len(sys.modules)
+    yield
+    if len(sys.modules) > before + _MANY_MODULES:
+        gc.collect()
+        gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _that_objects_are_frozen_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To count them, twice, takes a tenth of a small recording."""
+    monkeypatch.setattr("profkit.collect.machine.environment.gc", SimpleNamespace(get_freeze_count=lambda: 1))
 
 
 @pytest.fixture(autouse=True)
@@ -108,16 +131,27 @@ def _no_step_is_timed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plan, "finds_cycles", False)
 
 
+_review = functools.cache(review_sources)
+
+
+def _reviewed_once(paths: Iterable[str]) -> tuple[Remark, ...]:
+    """The remarks on a test's own file, which stays as it is: they take a quarter of a small recording."""
+    return _review(tuple(paths))
+
+
 @pytest.fixture(autouse=True)
 def _the_program_is_the_test(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all loaded test files only the test's own is read: reading hundreds takes longer than recording."""
     own = str(request.path)
     monkeypatch.setattr("profkit.collect.recorder.archive.user_sources", lambda is_user: [own] if is_user(own) else [])
+    monkeypatch.setattr("profkit.collect.recorder.archive.review_sources", _reviewed_once)
+    monkeypatch.setattr("profkit.collect.whole_run.watch.forget_surroundings", lambda: None)
     find = _UserModules._find
 
     def find_own(self: _UserModules, name: str) -> dict[str, Any] | None:
         """The variables of hundreds of other test modules would take several times as long to search."""
-        names = find(self, name)
-        return names if names is None or names["__file__"] == own or not names["__file__"].startswith(_TESTS) else None
+        file = module_names(name).get("__file__")
+        is_of_others = isinstance(file, str) and file != own and file.startswith(_TESTS)
+        return None if is_of_others else find(self, name)
 
     monkeypatch.setattr(_UserModules, "_find", find_own)

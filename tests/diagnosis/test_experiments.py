@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -155,14 +158,23 @@ def test_a_recording_of_another_processor_is_not_measured_here():
         assert reason in answer.failed
 
 
-def test_a_process_that_hangs_is_ended_and_its_answers_count(monkeypatch: pytest.MonkeyPatch):
+def test_a_process_that_hangs_is_ended_and_its_answers_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The time that it is given begins once it hangs, however long a busy machine takes to start it."""
+    hangs = tmp_path / "hangs"
+    os.mkfifo(hangs)
     script = (
-        'import sys, time\nprint(\'{"failed": "first"}\', flush=True)\n'
-        "print('{\"fai', end='', flush=True)\ntime.sleep(60)"
+        'import time\nprint(\'{"failed": "first"}\', flush=True)\n'
+        f"print('{{\"fai', end='', flush=True)\nopen({str(hangs)!r}, 'w').close()\ntime.sleep(60)"
     )
     popen = measuring.subprocess.Popen
-    monkeypatch.setattr(measuring.subprocess, "Popen", lambda command, **how: popen([command[0], "-c", script], **how))
-    answers = measuring.measure(doubles(here()), [SMALL] * 3, timeout_s=3.0)
+
+    def begin(command: list[str], **how: Any) -> Any:
+        process = popen([command[0], "-c", script], **how)
+        hangs.read_bytes()
+        return process
+
+    monkeypatch.setattr(measuring.subprocess, "Popen", begin)
+    answers = measuring.measure(doubles(here()), [SMALL] * 3, timeout_s=0.1)
     assert [answer.failed for answer in answers] == ["first", *[measuring._NO_ANSWER.failed] * 2]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from tests.forks import ForkedProgram
+from tests.forks import ForkedProgram, know_that_objects_are_frozen
 
 RUN = "run"
 """The run directory, in the directory that the process is given."""
@@ -39,6 +39,7 @@ def record_variant() -> None:
     module = scenario.load_scenario(path, variant)
     if hasattr(module, "gc"):  # what the collector takes is what it is about
         gc.unfreeze()
+        know_that_objects_are_frozen(False)
     if getattr(module, "needs_gpu", False):
         results = _run_unrecorded(module, variant)
     else:

@@ -129,6 +129,7 @@ class LineTracer:
         """End the tracing, from any thread. It ends at one of the next lines or calls, even in functions whose lines
         are no longer marked."""
         self._is_expired = True
+        self._ticks = 0  # else it would be noticed after as many lines as calls of a used-up function seldom run
         with FramesOfThreads() as innermost:
             for frame in walk_up(innermost.get(self._thread)):
                 if frame.f_trace is not None:

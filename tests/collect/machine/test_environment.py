@@ -10,6 +10,11 @@ from profkit.collect.machine.environment import count_memory, read_flags
 from profkit.core.processor import multiplies_bfloat16
 
 
+@pytest.fixture(autouse=True)
+def _that_objects_are_frozen_is_known() -> None:
+    """Here it is not."""
+
+
 @pytest.mark.parametrize(
     ("cpuinfo", "expected"),
     [

@@ -340,6 +340,24 @@ def test_tracing_can_be_ended_in_a_function_whose_lines_are_used_up():
     other.join()
 
 
+def test_tracing_ends_at_the_next_line_around_calls_of_a_function_whose_lines_are_used_up():
+    """Such a call is no longer traced, and the loop around it may have no more than a few lines left to run."""
+    tracer = make_tracer(max_lines=40)
+
+    def count() -> int:
+        total = 0
+        for _ in range(30):
+            total += 1
+        return total
+
+    def work() -> tuple[bool, bool]:
+        count()
+        before, _, _ = tracer.has_ended, count(), tracer.expire()
+        return before, tracer.has_ended
+
+    assert call_traced(tracer, work) == (False, True)
+
+
 def test_a_frame_whose_lines_are_used_up_is_restored_when_tracing_ends():
     tracer = make_tracer(max_lines=40)
 

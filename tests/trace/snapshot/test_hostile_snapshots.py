@@ -249,6 +249,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of a process's memory are Linux's")
 def test_large_hostile_files_are_read_with_little_memory(tmp_path):
     """A few megabytes each, of whatever takes most memory per byte."""
