@@ -19,7 +19,7 @@ from profkit.diagnosis.fixing.turns import Run, Stage, TooLong
 from profkit.diagnosis.settings import UNCHOSEN
 from profkit.diagnosis.verify import Share
 from profkit.findings.values import Diagnosis, Finding, Kind, Severity
-from profkit.rules.changes import AltersNumbers, Refused, changed_file, has_change
+from profkit.rules.changes import AlreadyMade, AltersNumbers, Refused, changed_file, has_change
 
 LEAST_PAIRS = 3
 """With two, Student's interval is thirteen times as wide as their difference."""
@@ -67,6 +67,8 @@ _LITTLE_ALTERED = "its numbers are others, but within the tolerances of the comp
 """What is said of a change of numerics in place of "the same", which is said of changes that only compute otherwise."""
 LINE_ALTERED = "a change that held has altered this line; run profkit again after it"
 """Why a change is refused that the next recording may offer again."""
+DONE_TOO = "a change that held does this, too"
+"""Why the change of a second finding at the same place is refused."""
 
 
 _Files = tuple[Mapping[Path, bytes], Mapping[Path, bytes]]
@@ -214,6 +216,8 @@ def _change(
     may_alter = finding.kind is Kind.OPPORTUNITY
     try:
         changed = changed_file(current, replace(finding, location=replace(location, line=line)))
+    except AlreadyMade as reason:
+        raise Refused(str(reason) if current == raw else DONE_TOO) from None
     except AltersNumbers as change:
         if not unsafe:
             raise

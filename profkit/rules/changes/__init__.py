@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 
 from profkit.core.failures import describe_failure
 from profkit.findings.values import Change, Finding
-from profkit.rules.changes.refusing import AltersNumbers, Refused
+from profkit.rules.changes.refusing import AlreadyMade, AltersNumbers, Refused
 
 if TYPE_CHECKING:
     from profkit.rules.changes.base import ProgramText
 
-__all__ = ["AltersNumbers", "Refused", "changed_file"]
+__all__ = ["AlreadyMade", "AltersNumbers", "Refused", "changed_file"]
 
 NOT_RULES = (
     "annotations",
@@ -44,6 +44,7 @@ NOT_RULES = (
     "einsums",
     "given",
     "growing_rows",
+    "joined_copies",
     "keeping",
     "kinds",
     "layout",
@@ -52,6 +53,7 @@ NOT_RULES = (
     "passing",
     "refusing",
     "rounds",
+    "row_lengths",
     "scopes",
     "sending",
     "sharing",
