@@ -16,6 +16,9 @@ from tests.fixes.cases import MARK, programs
 FOLDER = Path(__file__).parent / "strangers"
 _MARKED = re.compile(r"# expect: (\S+)")
 _SAID = {
+    "dense-embedding-gradient": "Make the table with `nn.EmbeddingBag(…, sparse=True)`, and Adagrad updates these",
+    "padded-batch": "Pad each batch to its own longest row",
+    "unread-factors": "Ask for the values alone: `torch.linalg.svdvals`",
     "unused-gradients": "Name what this loss is differentiated by",
     "redundant-recomputation": "Compute it once, before the loop",
 }
