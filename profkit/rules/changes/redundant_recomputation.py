@@ -53,17 +53,22 @@ _SUSPENDING = (libcst.Yield, libcst.Await, libcst.NamedExpr)
 
 def redundant_recomputation(text: ProgramText, finding: Finding) -> bytes:
     assert finding.location is not None
-    statement = text.statement_at(finding.location.line)
+    return before_the_loops(text, finding.location.line, is_each_step=finding.fix.startswith(_EACH_STEP))
+
+
+def before_the_loops(text: ProgramText, line: int, is_each_step: bool) -> bytes:
+    """The line before the innermost loop around it or, if each step computes the same, before all in which nothing
+    that it reads changes."""
+    statement = text.statement_at(line)
     part = statement.body[0]
     if not isinstance(part, libcst.Assign) or len(part.targets) != 1 or text.holds(statement, *_SUSPENDING):
         raise Refused("the line does not assign what it computes to a variable")
-    if alive := {name for name in called_in(part.value) if name in _ALIVE or name.startswith("rand")}:
-        raise Refused(f"the line calls `{min(alive)}`, which gives something else each time")
+    refuse_alive(part.value)
     target = part.targets[0].target
     if not isinstance(target, libcst.Name):
         raise Refused("the line does not assign what it computes to a variable")
     loops = loops_around(text, statement)
-    known = loops if finding.fix.startswith(_EACH_STEP) else loops[:1]
+    known = loops if is_each_step else loops[:1]
     moved, read = _of_all_rows(text, statement, part, loops)
     lasting = _lasting(text, statement, target.value, read, known)
     for variable in sorted({target.value, *read} - called_in(part.value)):
@@ -75,6 +80,12 @@ def redundant_recomputation(text: ProgramText, finding: Finding) -> bytes:
         lasting: lambda loop: with_statements(text, (moved,), loop),
     }
     return text.edited(edits)
+
+
+def refuse_alive(value: libcst.BaseExpression) -> None:
+    """Raise `Refused` if an expression calls what gives something else each time."""
+    if alive := {name for name in called_in(value) if name in _ALIVE or name.startswith("rand")}:
+        raise Refused(f"the line calls `{min(alive)}`, which gives something else each time")
 
 
 def _of_all_rows(
@@ -121,7 +132,7 @@ def _lasting(text: ProgramText, statement: libcst.CSTNode, name: str, read: set[
     """The outermost of these loops around the line in which nothing that it reads changes, nor its result."""
     found: Loop | None = None
     for loop in loops:
-        if not _always_reached(text, statement, loop):
+        if not is_always_reached(text, statement, loop):
             reason = "the line does not stand in the loop alone: a condition, a context or an exception decides on it"
             break
         if changed := are_set(text, loop, read):
@@ -138,7 +149,7 @@ def _lasting(text: ProgramText, statement: libcst.CSTNode, name: str, read: set[
     return found
 
 
-def _always_reached(text: ProgramText, statement: libcst.CSTNode, loop: Loop) -> bool:
+def is_always_reached(text: ProgramText, statement: libcst.CSTNode, loop: Loop) -> bool:
     """Whether only loops stand between the line and a loop around it: no ``if``, ``with`` or ``try``."""
     for parent in text.ancestors(statement):
         if parent is loop:
