@@ -25,6 +25,8 @@ _SAID = {
 """How the finding's advice begins, where the change depends on it."""
 _TOLD = {"dtype-round-trip": "1 tensor a step is cast from float32 to float64 and straight back"}
 """What the finding says, where the change depends on it."""
+_EVIDENCE = {"repeated-call": {"callee": "kaiser"}}
+"""Figures behind the message, where the change depends on them."""
 OWN_WORDS = {
     "cell_loop": "x = self.embed(words)\n        outputs, _ = self.cell(x)\n        return self.out(outputs)\n",
     "closure_bank": "codes_parts.append(code)\n    codes = T.cat(codes_parts)\n    return codes\n",
@@ -72,8 +74,9 @@ def marked(folder: Path) -> tuple[Path, int, str]:
 
 
 def found(file: Path, line: int, rule: str) -> Finding:
-    place = Location(str(file), line, "main")
-    return Finding(rule, Kind.FAULT, Severity.HIGH, _TOLD.get(rule, ""), 1, 0.9, _SAID.get(rule, ""), place)
+    place, evidence = Location(str(file), line, "main"), _EVIDENCE.get(rule, {})
+    said, told = _SAID.get(rule, ""), _TOLD.get(rule, "")
+    return Finding(rule, Kind.FAULT, Severity.HIGH, told, 1, 0.9, said, place, evidence=evidence)
 
 
 NAMES = sorted(one.name for one in programs(FOLDER))

@@ -421,7 +421,8 @@ def _noise(gain: Gain) -> str:
     if gain.share.high < _WORTHWHILE:
         return "the difference lies inside the noise"
     most = format_share(gain.share.high)
-    return f"the difference lies inside the noise, which could hide a gain of up to {most}; more steps would tell"
+    tells = "more steps" if gain.pairs >= _HOPELESS_PAIRS else "more steps, or more pairs by --most-seconds,"
+    return f"the difference lies inside the noise, which could hide a gain of up to {most}; {tells} would tell"
 
 
 def gain_of(before: Sequence[Run], after: Sequence[Run]) -> Gain:

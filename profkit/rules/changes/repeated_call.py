@@ -84,6 +84,6 @@ def _statement_of(text: ProgramText, node: libcst.CSTNode) -> Statement:
 
 
 def _noun(function: str) -> str:
-    """``filters`` of ``make_filters``; ``same_filters`` of ``filters``."""
+    """``filters`` of ``make_filters``; ``filters_result`` of ``filters``."""
     verb = next((one for one in _VERBS if function.startswith(one)), "")
-    return function.removeprefix(verb) if verb else f"same_{function}"
+    return function.removeprefix(verb) if verb else f"{function}_result"

@@ -259,7 +259,7 @@ def test_a_program_with_workers_may_keep_the_processors_busy_itself(tmp_path):
     assert (trial.verdict, trial.gain.waited) == (UNDECIDED, 0.0)
     assert (
         trial.reason
-        == "the difference lies inside the noise, which could hide a gain of up to 67 %; more steps would tell"
+        == "the difference lies inside the noise, which could hide a gain of up to 67 %; more steps, or more pairs by --most-seconds, would tell"
     )
 
 

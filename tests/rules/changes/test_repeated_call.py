@@ -31,9 +31,9 @@ def test_the_scenarios_table_is_made_once_or_once_a_step(message, indent):
     said = message.format("filters")
     found = replace(finding("repeated-call", number, ONCE), message=said, evidence={"callee": "filters"})
     after = changed_file(text.encode(), found).decode()
-    made = f"{' ' * indent}same_filters = filters(BINS, BANDS)\n"
+    made = f"{' ' * indent}filters_result = filters(BINS, BANDS)\n"
     row = "    for i in range(STEPS):\n" if indent == 4 else "        yield torch.stack(\n"
-    expected = pitfall.replace("sample, filters(BINS, BANDS))", "sample, same_filters)").replace(row, made + row, 1)
+    expected = pitfall.replace("sample, filters(BINS, BANDS))", "sample, filters_result)").replace(row, made + row, 1)
     assert after == before + expected + text[text.index("def fix") :]
 
 
