@@ -138,8 +138,13 @@ def _to_longest(padding: _Padding, every: list[libcst.BaseExpression]) -> dict[l
         return {}
     text = padding.text
     cutting = [one for one in every if _cuts_off(text, one)]
-    rows = {one: _rows_of(padding, one) for one in every if one not in cutting}
+    counting = [one for one in every if _counts_up(text, one)]
+    rows = {one: _rows_of(padding, one) for one in every if one not in cutting and one not in counting}
     known = list(dict.fromkeys(rows.values()))
+    if counting:
+        if len(known) != 1:
+            raise Refused(f"line {text.line_of(counting[0])} does not show which rows it is for")
+        rows |= dict.fromkeys(counting, known[0])
     is_cut = bool(cutting) or any(_pad_around(text, one) for one in rows)
     lengths, edits = dict[Rows, str](), dict[libcst.CSTNode, Edit]()
     lines = dict[libcst.CSTNode, list[str]]()
@@ -178,6 +183,13 @@ def _cuts_off(text: ProgramText, fixed: libcst.BaseExpression) -> bool:
     return any(row_measured(one.value) is not None for one in call.args)
 
 
+def _counts_up(text: ProgramText, fixed: libcst.BaseExpression) -> bool:
+    """Whether places are compared with lengths: ``arange(fixed) < lengths[:, None]``."""
+    call = next((one for one in text.ancestors(fixed) if isinstance(one, libcst.Call)), None)
+    is_whole = call is not None and called_name(call) == "arange" and call.args[0].value is fixed
+    return is_whole and any(isinstance(one, libcst.Comparison) for one in text.ancestors(fixed))
+
+
 def _second_size(call: libcst.Call) -> libcst.BaseExpression | None:
     """``length`` of ``zeros(rows, length)`` and of ``full((rows, length), 0)``."""
     if not call.args:
@@ -199,7 +211,10 @@ def _statement_of(text: ProgramText, node: libcst.CSTNode) -> _Statement:
     """The statement around a node, or the loop that goes through rows around that."""
     around = [one for one in text.ancestors(node) if isinstance(one, _Statement)]
     loops = [one for one in around if _is_of_rows(text, one)]
-    return loops[-1] if loops else around[0]
+    found = loops[-1] if loops else around[0]
+    if not isinstance(found, (libcst.SimpleStatementLine, libcst.For)):
+        raise Refused(f"a condition on line {text.line_of(found)} decides whether rows are padded")
+    return found
 
 
 def _as(source: str) -> Callable[[libcst.BaseExpression], libcst.BaseExpression]:

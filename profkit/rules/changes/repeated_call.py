@@ -58,24 +58,31 @@ def _named(text: ProgramText, call: libcst.Call, is_each_step: bool) -> bytes:
 def _place(text: ProgramText, call: libcst.Call, read: set[str], is_each_step: bool) -> Statement:
     """The statement before which the result can be made: the outermost loop that is known to repeat the call, or the
     line itself around a comprehension that does."""
-    found: Statement | None = None
-    for one in text.ancestors(call):
-        if isinstance(one, (libcst.ListComp, libcst.GeneratorExp, libcst.SetComp, libcst.DictComp)):
-            if changed := names_in(one.for_in.target) & read:
-                raise Refused(f"`{min(changed)}`, which it reads, is another in each round")
-            found = _statement_of(text, call)
-        if isinstance(one, (libcst.IfExp, libcst.BooleanOperation)):
-            raise Refused("a condition decides whether it is called")
-        if isinstance(one, (libcst.BaseStatement, libcst.Lambda)):
-            break
+    statement = _statement_of(text, call)
+    found = statement if _is_in_comprehension(text, call, read) else None
     for loop in loops_around(text, call) if is_each_step or found is None else []:
-        if are_set(text, loop, read) or not is_always_reached(text, _statement_of(text, call), loop):
+        if are_set(text, loop, read) or not is_always_reached(text, statement, loop):
             break
         found = loop
         if not is_each_step:
             break
     if found is None:
         raise Refused("no loop around the line repeats the call with all that it reads as it was")
+    return found
+
+
+def _is_in_comprehension(text: ProgramText, call: libcst.Call, read: set[str]) -> bool:
+    """Whether a comprehension repeats the call. Raises `Refused` where it, or a condition, decides what it gives."""
+    found = False
+    for one in text.ancestors(call):
+        if isinstance(one, (libcst.ListComp, libcst.GeneratorExp, libcst.SetComp, libcst.DictComp)):
+            if changed := names_in(one.for_in.target) & read:
+                raise Refused(f"`{min(changed)}`, which it reads, is another in each round")
+            found = True
+        if isinstance(one, (libcst.IfExp, libcst.BooleanOperation, libcst.If, libcst.While)):
+            raise Refused("a condition decides how often it is called")
+        if isinstance(one, (libcst.BaseStatement, libcst.Lambda)):
+            return found
     return found
 
 

@@ -102,6 +102,17 @@ def test_tensors_that_are_filled_row_by_row_get_the_longest_rows_length(end, lon
             ),
         ),
         (
+            (
+                "    ids = torch.tensor([row + [0] * (most - len(row)) for row in batch])\n"
+                "    return ids, torch.arange(most)[None] < lengths[:, None]\n"
+            ),
+            (
+                "    longest = max(len(row) for row in batch)\n"
+                "    ids = torch.tensor([row + [0] * (longest - len(row)) for row in batch])\n"
+                "    return ids, torch.arange(longest)[None] < lengths[:, None]\n"
+            ),
+        ),
+        (
             "    return tok(batch, padding='max_length', max_length=most)\n",
             "    return tok(batch, padding='longest', max_length=most)\n",
         ),
