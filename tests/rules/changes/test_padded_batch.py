@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from profkit.rules.changes import Refused, changed_file
 from tests.fixes.cases import MARK
@@ -188,3 +191,33 @@ def test_a_single_row_does_not_know_its_batch():
     text = "class D:\n    def __getitem__(self, i):\n        return tok(self.t[i], padding='max_length')\n"
     with pytest.raises(Refused, match=r"^the line pads a single row, and does not know the others of its batch$"):
         trimmed(text, 3)
+
+
+COLLATES = {
+    "filled": "x = torch.zeros(len(batch), 12)\n    for i, r in enumerate(batch):\n        n = min(len(r), 12)\n"
+    "        x[i, :n] = r[:n]\n    return x",
+    "filled from the right": "x = torch.full((len(batch), 12), 7.0)\n    for i, r in enumerate(batch):\n"
+    "        r = r[:12]\n        x[i, 12 - len(r):] = r\n    return x",
+    "padded": "return torch.stack([F.pad(r, (0, 12 - len(r)), value=7) for r in batch])",
+    "padded before": "return torch.stack([F.pad(r, (12 - r.numel(), 0)) for r in batch])",
+    "joined": "x = pad_sequence(batch, batch_first=True)\n    x = F.pad(x, (0, 12 - x.size(1)))\n    return x",
+    "lists": "return torch.tensor([r.tolist()[:12] + [0.0] * (12 - len(r)) for r in batch])",
+}
+
+
+@pytest.mark.parametrize("lengths", [(3, 9, 5), (4, 15, 2), (12, 1)])
+@pytest.mark.parametrize("name", COLLATES)
+def test_what_is_left_is_the_batch_up_to_its_longest_row(name, lengths):
+    """Rows that are longer than the fixed length are cut as before."""
+    text = f"def collate(batch):\n    {COLLATES[name]}\n"
+    line = next(at for at, one in enumerate(text.splitlines(), 1) if "12" in one)
+    rows, made = [torch.rand(length) for length in lengths], list[torch.Tensor]()
+    for one in (text, trimmed(text, line)):
+        names: dict[str, Any] = {"torch": torch, "F": torch.nn.functional, "pad_sequence": pad_sequence}
+        exec(one, names)
+        made.append(names["collate"](rows))
+    before, after = made
+    longest = min(12, max(lengths))
+    assert after.shape == (len(rows), longest)
+    is_left = name in ("filled from the right", "padded before")
+    assert torch.equal(after, before[:, -longest:] if is_left else before[:, :longest])
