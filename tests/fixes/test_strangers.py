@@ -45,17 +45,16 @@ OWN_WORDS = {
     "trainer_callbacks": "self.records[name].append(value.detach() if torch.is_tensor(value) else value)\n",
     "straight_through": "scale.unsqueeze(0).expand(x.shape[0], -1)\n",
     "padded_reviews": "mask[torch.arange(mask.shape[1]) < lengths.unsqueeze(1)] = True\n    return ids",
+    "rotary_decoder": "self.freqs_cis = precompute_freqs_cis(self.head_dim, self.args.max_seq_len)\n\n    def forward",
     "small_gpt": "is_causal=True,\n            dropout_p=self.dropout.p if self.training else 0.0,\n",
 }
 """Where the change differs from the fix that was written by hand: what it says."""
 REFUSED = {
     "shuffled_arrays": "of a list of numbers it makes float64; --unsafe tries it",
     "collated_arrays": "of a list of numbers it makes float64; --unsafe tries it",
-    "rotary_decoder": "the line stands in no loop of its function",
     "annotated_rollout": "`Rollout` has a base class or a decorator, which may know its attributes",
 }
-"""Programs whose fault is not changed, and why: the list may hold numbers; each forward pass makes the table; a
-dataclass knows its fields."""
+"""Programs whose fault is not changed, and why: the list may hold numbers; a dataclass knows its fields."""
 SILENT = {"point_distances"}
 """Programs that look alike, in which nothing is to be won."""
 

@@ -46,6 +46,7 @@ NOT_RULES = (
     "growing_rows",
     "joined_copies",
     "keeping",
+    "kept_by_object",
     "kinds",
     "layout",
     "models",

@@ -1,4 +1,5 @@
-"""What each round computes of the same inputs is computed once, before the loop."""
+"""What each round computes of the same inputs is computed once, before the loop; what each call of a method does, where
+its object is made."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from libcst import matchers
 
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Edit, ProgramText, text_of
+from profkit.rules.changes.kept_by_object import kept_by_object
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import (
     Loop,
@@ -68,6 +70,8 @@ def before_the_loops(text: ProgramText, line: int, is_each_step: bool) -> bytes:
     if not isinstance(target, libcst.Name):
         raise Refused("the line does not assign what it computes to a variable")
     loops = loops_around(text, statement)
+    if not loops:
+        return kept_by_object(text, statement)
     known = loops if is_each_step else loops[:1]
     moved, read = _of_all_rows(text, statement, part, loops)
     lasting = _lasting(text, statement, target.value, read, known)
