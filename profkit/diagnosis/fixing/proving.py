@@ -69,6 +69,8 @@ LINE_ALTERED = "a change that held has altered this line; run profkit again afte
 """Why a change is refused that the next recording may offer again."""
 DONE_TOO = "a change that held does this, too"
 """Why the change of a second finding at the same place is refused."""
+TRIED = "its change was tried above, for another finding"
+"""Why a change is not tried twice on the same files."""
 
 
 _Files = tuple[Mapping[Path, bytes], Mapping[Path, bytes]]
@@ -157,6 +159,7 @@ def prove_fixes(
     prover = _Prover(stage, limits, tell)
     known = so_far or Fixes(stage.tree.root, (), {}, {})
     trials, before, after = [*known.trials], dict(known.before), dict(known.after)
+    in_vain = set[tuple[Path, bytes]]()
     findings = sorted(diagnosis.findings, key=_alters) if limits.unsafe else diagnosis.findings
     for number, finding in enumerate(findings, 1):
         what = f"{finding.rule}, finding {number} of {len(diagnosis.findings)}"
@@ -168,10 +171,15 @@ def prove_fixes(
         except Refused as reason:
             trials.append(Trial(finding, REFUSED, str(reason)))
             continue
+        if (name, changed) in in_vain:
+            trials.append(Trial(finding, REFUSED, TRIED))
+            continue
         trials.append(prover.try_change(finding, after, {**after, name: changed}, name, may_alter, what))
         if trials[-1].is_kept:
             before.setdefault(name, raw)
-            after = {**after, name: changed}
+            after, in_vain = {**after, name: changed}, set()
+        else:
+            in_vain.add((name, changed))
     together = known.together
     if len(trials) > len(known.trials) and sum(trial.is_kept for trial in trials) > 1:
         together = prover.measure_all(after, {trial.finding.rule for trial in trials if trial.is_kept})

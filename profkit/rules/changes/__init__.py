@@ -79,7 +79,7 @@ def changed_file(raw: bytes, finding: Finding) -> bytes:
     else:
         raise Refused("profkit has no change for this rule, only its advice")
     if after == raw:
-        raise Refused("the change leaves the file as it is")
+        raise AlreadyMade("the change leaves the file as it is")
     return after
 
 
