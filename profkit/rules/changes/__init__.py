@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["AlreadyMade", "AltersNumbers", "Refused", "changed_file"]
 
 NOT_RULES = (
+    "alive",
     "annotations",
     "base",
     "begun_as_none",

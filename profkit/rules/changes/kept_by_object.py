@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import libcst
 
+from profkit.rules.changes.alive import refuse_alive
 from profkit.rules.changes.base import Edit, ProgramText, called_name, text_of
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import called_in, is_set, lies_in, mutated, names_in, scope_of, uses, variables_in
@@ -46,6 +47,28 @@ def kept_by_object(text: ProgramText, statement: libcst.SimpleStatementLine) -> 
     return text.edited(edits)
 
 
+def only_call(text: ProgramText, statement: libcst.SimpleStatementLine) -> libcst.SimpleStatementLine | None:
+    """The line ``name = function(…)`` that alone calls the function of the file around a line; None if there is no
+    such. The function must give the same each time."""
+    function = scope_of(text, statement)
+    if not isinstance(function, libcst.FunctionDef) or scope_of(text, function) is not text.module:
+        return None
+    calls = [one for one in text.calls(function.name.value) if isinstance(one.func, libcst.Name)]
+    line = next(text.ancestors(calls[0])) if len(calls) == 1 else None
+    is_named = len(uses(text, text.module, function.name.value)) == 2  # where it is defined, and where it is called
+    if not is_named or not isinstance(line, libcst.Assign) or not isinstance(line.targets[0].target, libcst.Name):
+        return None
+    around = next(text.ancestors(line))
+    if len(line.targets) > 1 or not isinstance(around, libcst.SimpleStatementLine) or len(around.body) > 1:
+        return None
+    refuse_alive(function)
+    own = {
+        name for name in variables_in(text, function) if any(is_set(text, one) for one in uses(text, function, name))
+    }
+    _refuse_moving(text, variables_in(text, function) - own)
+    return around
+
+
 def _init_beside(text: ProgramText, method: libcst.FunctionDef) -> libcst.FunctionDef:
     """The ``__init__`` of the method's class."""
     kind = scope_of(text, method)
@@ -74,12 +97,18 @@ def _refuse_read(
     for name in sorted(variables_in(text, value) - {"self"}):
         if any(is_set(text, one) for one in uses(text, method, name)):
             raise Refused(f"`{name}`, which it reads, is known in the call alone")
+    _refuse_moving(text, variables_in(text, value) - {"self"})
+    for one in uses(text, value, "self"):
+        _refuse_attribute(text, init, one)
+
+
+def _refuse_moving(text: ProgramText, names: set[str]) -> None:
+    """Raise `Refused` for variables of the file that may have another value later."""
+    for name in sorted(names):
         refuse_declared(text, name)
         top = [one for one in uses(text, text.module, name) if scope_of(text, one) is text.module]
         if sum(is_set(text, one) for one in top) > 1:
             raise Refused(f"`{name}`, which it reads, is set at several places")
-    for one in (one for one in uses(text, value, "self")):
-        _refuse_attribute(text, init, one)
 
 
 def _refuse_attribute(text: ProgramText, init: libcst.FunctionDef, this: libcst.Name) -> None:

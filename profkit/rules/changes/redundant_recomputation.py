@@ -7,8 +7,9 @@ import libcst
 from libcst import matchers
 
 from profkit.findings.values import Finding
+from profkit.rules.changes.alive import refuse_alive
 from profkit.rules.changes.base import Edit, ProgramText, text_of
-from profkit.rules.changes.kept_by_object import kept_by_object
+from profkit.rules.changes.kept_by_object import kept_by_object, only_call
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import (
     Loop,
@@ -26,28 +27,6 @@ from profkit.rules.changes.sharing import refuse_declared
 
 _EACH_STEP = "Compute it once, before the loop"
 """How the rule's fix begins where each step computes the same. Else only the same step is known to."""
-_ALIVE = frozenset(
-    (
-        "bernoulli",
-        "choice",
-        "dropout",
-        "get",
-        "input",
-        "multinomial",
-        "next",
-        "normal",
-        "perf_counter",
-        "permutation",
-        "poisson",
-        "read",
-        "readline",
-        "sample",
-        "shuffle",
-        "time",
-        "uniform",
-    )
-)
-"""Functions that give something else each time they are called."""
 _OF_ALL_ROWS = ("device", "dtype")
 """What each row of a tensor has as the tensor does."""
 _SUSPENDING = (libcst.Yield, libcst.Await, libcst.NamedExpr)
@@ -62,6 +41,8 @@ def before_the_loops(text: ProgramText, line: int, is_each_step: bool) -> bytes:
     """The line before the innermost loop around it or, if each step computes the same, before all in which nothing
     that it reads changes."""
     statement = text.statement_at(line)
+    if not loops_around(text, statement) and (call := only_call(text, statement)) is not None:
+        return kept_by_object(text, call)
     part = statement.body[0]
     if not isinstance(part, libcst.Assign) or len(part.targets) != 1 or text.holds(statement, *_SUSPENDING):
         raise Refused("the line does not assign what it computes to a variable")
@@ -84,12 +65,6 @@ def before_the_loops(text: ProgramText, line: int, is_each_step: bool) -> bytes:
         lasting: lambda loop: with_statements(text, (moved,), loop),
     }
     return text.edited(edits)
-
-
-def refuse_alive(value: libcst.BaseExpression) -> None:
-    """Raise `Refused` if an expression calls what gives something else each time."""
-    if alive := {name for name in called_in(value) if name in _ALIVE or name.startswith("rand")}:
-        raise Refused(f"the line calls `{min(alive)}`, which gives something else each time")
 
 
 def _of_all_rows(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import libcst
 
 from profkit.findings.values import Finding
+from profkit.rules.changes.alive import refuse_alive
 from profkit.rules.changes.base import Edit, ProgramText, text_of
-from profkit.rules.changes.redundant_recomputation import before_the_loops, is_always_reached, refuse_alive
+from profkit.rules.changes.redundant_recomputation import before_the_loops, is_always_reached
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import (
     Statement,

@@ -97,3 +97,33 @@ def test_what_others_may_change_is_made_anew(more, why):
 def test_a_class_that_does_not_show_how_it_is_made_is_left_alone(before, after, why):
     with pytest.raises(Refused, match="^" + re.escape(why) + "$"):
         kept(MODEL.format("torch.eye(3)").replace(before, after))
+
+
+FUNCTION = "def make(n):\n\tones = {}\n\treturn ones.cumsum(0)\n"
+
+
+def in_function(value: str, more: str = "", line: int = 15) -> str:
+    text = MODEL.format("make(self.size)") + FUNCTION.format(value) + more
+    return changed("redundant-recomputation", text, line, FIX)
+
+
+@pytest.mark.parametrize("line", [15, 16])
+def test_a_line_of_a_function_that_one_line_alone_calls_stands_for_that_line(line):
+    before = MODEL[: MODEL.index("\t\tself.layer = ")]
+    assert in_function("torch.ones(n)", line=line) == before + KEPT.format("make(self.size)") + FUNCTION.format(
+        "torch.ones(n)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "more", "why"),
+    [
+        ("torch.rand(n)", "", "the line calls `rand`, which gives something else each time"),
+        ("torch.ones(n)", "print(make(3))\n", "the line stands in no loop of its function"),
+        ("torch.ones(STEP)", "STEP = 5\n", "`STEP`, which it reads, is set at several places"),
+        ("torch.ones(n)", "other = make\n", "the line stands in no loop of its function"),
+    ],
+)
+def test_a_function_that_others_call_or_that_draws_is_left_alone(value, more, why):
+    with pytest.raises(Refused, match="^" + re.escape(why) + "$"):
+        in_function(value, more)
