@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, geometric_mean, median, stdev
@@ -218,9 +219,10 @@ def _change(
         raise Refused(f"{location.short} is not part of the program, and a patch to a library is nobody's fix")
     raw = (stage.tree.root / name).read_bytes()
     current = so_far.get(name, raw)
-    line = line_after(recorded.get(name, raw), current, location.line)
+    seen = recorded.get(name, raw)
+    line = line_after(seen, current, location.line)
     if line is None:
-        raise Refused(LINE_ALTERED)
+        raise Refused(DONE_TOO if _makes(seen, finding, current) else LINE_ALTERED)
     may_alter = finding.kind is Kind.OPPORTUNITY
     try:
         changed = changed_file(current, replace(finding, location=replace(location, line=line)))
@@ -233,6 +235,13 @@ def _change(
     if may_alter and not unsafe:
         raise Refused("it may alter the numbers that the program computes; --unsafe tries it")
     return name, raw, changed, may_alter
+
+
+def _makes(before: bytes, finding: Finding, after: bytes) -> bool:
+    """Whether the finding's change alone makes that of a file."""
+    with suppress(Refused):
+        return changed_file(before, finding) == after
+    return False
 
 
 class _Prover:

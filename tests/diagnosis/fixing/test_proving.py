@@ -442,9 +442,11 @@ def test_rounding_of_a_change_that_is_not_of_numerics_is_the_same(tmp_path):
 
 
 def test_two_findings_on_one_line_are_not_changed_twice(tmp_path):
-    found = prove(tmp_path, run(2.0), run(1.0), finding(), finding())
-    assert [trial.verdict for trial in found.trials] == [HELD, REFUSED]
-    assert found.trials[1].reason == "a change that held has altered this line; run profkit again after it"
+    """Of the second's change it is told whether the first has made it, or has altered the line otherwise."""
+    found = prove(tmp_path, run(2.0), run(1.0), finding(), finding(), finding("oversized-storage"))
+    assert [trial.verdict for trial in found.trials] == [HELD, REFUSED, REFUSED]
+    assert found.trials[1].reason == "a change that held does this, too"
+    assert found.trials[2].reason == "a change that held has altered this line; run profkit again after it"
 
 
 def test_the_interval_is_students():
