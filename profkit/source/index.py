@@ -58,6 +58,36 @@ class SourceFile:
         ]
         return max(around, default=(0, "<module>"))[1]
 
+    def only_value(self, line: int, name: str) -> ast.expr | None:
+        """What ``name = value`` gives to a variable of the function that a line runs in, or of the module; None if that
+        is not the only place there that sets it."""
+        around = self.function_at(line)
+        nodes = [scope.node for scope in self.scopes if scope.name == around and _holds(scope.node, line)]
+        if len(nodes) != 1:
+            return None
+        own = [*_own_nodes(nodes[0])]
+        targets = [
+            one for one in own if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store)
+        ]
+        plain = [one for one in own if isinstance(one, (ast.Assign, ast.AnnAssign)) and _targets_of(one) == targets]
+        return plain[0].value if plain else None
+
+
+def _holds(node: ast.Module | Function | ast.ClassDef, line: int) -> bool:
+    return isinstance(node, ast.Module) or node.lineno <= line <= (node.end_lineno or line)
+
+
+def _targets_of(statement: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
+    return statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+
+
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a scope, without those of functions and classes inside."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
+            yield from _own_nodes(child)
+
 
 @lru_cache(maxsize=_MOST_FILES)
 def parsed_file(path: str) -> SourceFile | None:

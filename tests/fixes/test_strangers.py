@@ -16,12 +16,17 @@ from tests.fixes.cases import MARK, programs
 FOLDER = Path(__file__).parent / "strangers"
 _MARKED = re.compile(r"# expect: (\S+)")
 _SAID = {
+    "dense-embedding-gradient": "Make the table with `nn.EmbeddingBag(…, sparse=True)`, and Adagrad updates these",
+    "padded-batch": "Pad each batch to its own longest row",
+    "unread-factors": "Ask for the values alone: `torch.linalg.svdvals`",
     "unused-gradients": "Name what this loss is differentiated by",
     "redundant-recomputation": "Compute it once, before the loop",
 }
 """How the finding's advice begins, where the change depends on it."""
 _TOLD = {"dtype-round-trip": "1 tensor a step is cast from float32 to float64 and straight back"}
 """What the finding says, where the change depends on it."""
+_EVIDENCE = {"repeated-call": {"callee": "kaiser"}}
+"""Figures behind the message, where the change depends on them."""
 OWN_WORDS = {
     "cell_loop": "x = self.embed(words)\n        outputs, _ = self.cell(x)\n        return self.out(outputs)\n",
     "closure_bank": "codes_parts.append(code)\n    codes = T.cat(codes_parts)\n    return codes\n",
@@ -40,17 +45,16 @@ OWN_WORDS = {
     "trainer_callbacks": "self.records[name].append(value.detach() if torch.is_tensor(value) else value)\n",
     "straight_through": "scale.unsqueeze(0).expand(x.shape[0], -1)\n",
     "padded_reviews": "mask[torch.arange(mask.shape[1]) < lengths.unsqueeze(1)] = True\n    return ids",
+    "rotary_decoder": "self.freqs_cis = precompute_freqs_cis(self.head_dim, self.args.max_seq_len)\n\n    def forward",
     "small_gpt": "is_causal=True,\n            dropout_p=self.dropout.p if self.training else 0.0,\n",
 }
 """Where the change differs from the fix that was written by hand: what it says."""
 REFUSED = {
     "shuffled_arrays": "of a list of numbers it makes float64; --unsafe tries it",
     "collated_arrays": "of a list of numbers it makes float64; --unsafe tries it",
-    "rotary_decoder": "the line stands in no loop of its function",
     "annotated_rollout": "`Rollout` has a base class or a decorator, which may know its attributes",
 }
-"""Programs whose fault is not changed, and why: the list may hold numbers; each forward pass makes the table; a
-dataclass knows its fields."""
+"""Programs whose fault is not changed, and why: the list may hold numbers; a dataclass knows its fields."""
 SILENT = {"point_distances"}
 """Programs that look alike, in which nothing is to be won."""
 
@@ -69,8 +73,9 @@ def marked(folder: Path) -> tuple[Path, int, str]:
 
 
 def found(file: Path, line: int, rule: str) -> Finding:
-    place = Location(str(file), line, "main")
-    return Finding(rule, Kind.FAULT, Severity.HIGH, _TOLD.get(rule, ""), 1, 0.9, _SAID.get(rule, ""), place)
+    place, evidence = Location(str(file), line, "main"), _EVIDENCE.get(rule, {})
+    said, told = _SAID.get(rule, ""), _TOLD.get(rule, "")
+    return Finding(rule, Kind.FAULT, Severity.HIGH, told, 1, 0.9, said, place, evidence=evidence)
 
 
 NAMES = sorted(one.name for one in programs(FOLDER))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from profkit.diagnosis.fixing.comparison import Comparison
-from profkit.diagnosis.fixing.proving import HELD, REFUSED, Fixes, Gain, Trial
+from profkit.diagnosis.fixing.proving import DONE_TOO, HELD, REFUSED, TRIED, Fixes, Gain, Trial
 from profkit.diagnosis.verify import Share
 from profkit.findings.values import Finding, Kind, Location, Severity
 from profkit.report.trials.fixes import render_fixes
@@ -62,6 +62,10 @@ def test_what_was_not_tried_says_what_to_do_instead():
     advised = replace(FINDING, fix="Cut `x.y` off. Or do something else.")
     unsafe = Trial(advised, REFUSED, "gradients end; --unsafe tries it")
     trials = (Trial(advised, REFUSED, "the line is not one plain statement"), unsafe)
+    done = tuple(Trial(advised, REFUSED, reason) for reason in (DONE_TOO, TRIED))
+    told = render_fixes(Fixes(Path("/p"), done, {}, {}), "", "")
+    assert "refused: a change that held does this, too" in told
+    assert "by hand" not in told
     text = render_fixes(Fixes(Path("/p"), trials, {}, {}), "", "")
     assert text == (
         "1. retained-graph, train.py:7: refused: the line is not one plain statement\n"

@@ -27,7 +27,12 @@ def a_pass(at: float, *sequences: int, name: str = "TanhBackward0") -> list[Json
     return [node(name, at + 12 * i, 10, sequence) for i, sequence in enumerate(sequences)]
 
 
-def facts_with(*passes: list[Json], lines: tuple[str, ...] = (BY_X, BY_T), begins: tuple[float, ...] = (50, 100)):
+def facts_with(
+    *passes: list[Json],
+    lines: tuple[str, ...] = (BY_X, BY_T),
+    begins: tuple[float, ...] = (50, 100),
+    file: str = "pinn.py",
+):
     """Four steps of 400 µs, the first of which has marks: the two lines run from 50 and from 100 µs on, for 50."""
     events = [step(0, 0, STEP)]
     events += [mark(number, at, 50) for number, at in enumerate(begins)]
@@ -35,7 +40,7 @@ def facts_with(*passes: list[Json], lines: tuple[str, ...] = (BY_X, BY_T), begin
         events += [step(i, STEP * i, STEP)] if i else []
         events += [op("aten::linear", STEP * i + 5, 20, sequence=10), op("aten::tanh", STEP * i + 30, 10, sequence=11)]
         events += [{**event, "ts": event["ts"] + STEP * i} for one in passes for event in one]
-    sites = tuple(CallSite("pinn.py", 7 + number, "residual", line) for number, line in enumerate(lines))
+    sites = tuple(CallSite(file, 7 + number, "residual", line) for number, line in enumerate(lines))
     return facts_of(events, callsites=sites)
 
 
@@ -125,3 +130,25 @@ def test_passes_that_differ_are_silent(passes, lines):
 def test_without_lines_the_rule_does_not_look():
     facts = facts_of([step(0, 0, 100), *a_pass(10, 11, 10), *a_pass(50, 11, 10)])
     assert Need.LINES in missing_needs(facts, repeated_backward_pass.needs)
+
+
+NAMED = tuple(f"u_{one} = torch.autograd.grad(u, {one}, ones, create_graph=True)[0]" for one in "xt")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_found"),
+    [
+        ("ones = torch.ones_like(u)", "return u_x + u_t", True),
+        ("ones: Tensor = torch.ones_like(u)", "return u_x + u_t", True),
+        ("ones = weights", "return u_x + u_t", False),
+        ("ones = torch.ones_like(u)", "ones = u_x", False),
+        ("ones = torch.ones_like(u)", "ones *= 2", False),
+        ("pass", "return u_x + u_t", False),  # the module's, or an argument
+    ],
+)
+def test_weights_that_the_function_names_are_ones_if_it_sets_them_once(tmp_path, before, after, is_found):
+    rows = ["ones = 3", "", "", "", "def residual(model, x, t):", f"    {before}", *(f"    {one}" for one in NAMED)]
+    (tmp_path / "pinn.py").write_text("\n".join([*rows, f"    {after}", ""]))
+    passes = a_pass(52, 11, 10), a_pass(102, 11, 10)
+    facts = facts_with(*passes, lines=NAMED, file=str(tmp_path / "pinn.py"))
+    assert bool(find(facts)) is is_found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, geometric_mean, median, stdev
@@ -19,7 +20,7 @@ from profkit.diagnosis.fixing.turns import Run, Stage, TooLong
 from profkit.diagnosis.settings import UNCHOSEN
 from profkit.diagnosis.verify import Share
 from profkit.findings.values import Diagnosis, Finding, Kind, Severity
-from profkit.rules.changes import AltersNumbers, Refused, changed_file, has_change
+from profkit.rules.changes import AlreadyMade, AltersNumbers, Refused, changed_file, has_change
 
 LEAST_PAIRS = 3
 """With two, Student's interval is thirteen times as wide as their difference."""
@@ -67,6 +68,10 @@ _LITTLE_ALTERED = "its numbers are others, but within the tolerances of the comp
 """What is said of a change of numerics in place of "the same", which is said of changes that only compute otherwise."""
 LINE_ALTERED = "a change that held has altered this line; run profkit again after it"
 """Why a change is refused that the next recording may offer again."""
+DONE_TOO = "a change that held does this, too"
+"""Why the change of a second finding at the same place is refused."""
+TRIED = "its change was tried above, for another finding"
+"""Why a change is not tried twice on the same files."""
 
 
 _Files = tuple[Mapping[Path, bytes], Mapping[Path, bytes]]
@@ -155,6 +160,7 @@ def prove_fixes(
     prover = _Prover(stage, limits, tell)
     known = so_far or Fixes(stage.tree.root, (), {}, {})
     trials, before, after = [*known.trials], dict(known.before), dict(known.after)
+    in_vain = set[tuple[Path, bytes]]()
     findings = sorted(diagnosis.findings, key=_alters) if limits.unsafe else diagnosis.findings
     for number, finding in enumerate(findings, 1):
         what = f"{finding.rule}, finding {number} of {len(diagnosis.findings)}"
@@ -166,10 +172,15 @@ def prove_fixes(
         except Refused as reason:
             trials.append(Trial(finding, REFUSED, str(reason)))
             continue
+        if (name, changed) in in_vain:
+            trials.append(Trial(finding, REFUSED, TRIED))
+            continue
         trials.append(prover.try_change(finding, after, {**after, name: changed}, name, may_alter, what))
         if trials[-1].is_kept:
             before.setdefault(name, raw)
-            after = {**after, name: changed}
+            after, in_vain = {**after, name: changed}, set()
+        else:
+            in_vain.add((name, changed))
     together = known.together
     if len(trials) > len(known.trials) and sum(trial.is_kept for trial in trials) > 1:
         together = prover.measure_all(after, {trial.finding.rule for trial in trials if trial.is_kept})
@@ -208,12 +219,15 @@ def _change(
         raise Refused(f"{location.short} is not part of the program, and a patch to a library is nobody's fix")
     raw = (stage.tree.root / name).read_bytes()
     current = so_far.get(name, raw)
-    line = line_after(recorded.get(name, raw), current, location.line)
+    seen = recorded.get(name, raw)
+    line = line_after(seen, current, location.line)
     if line is None:
-        raise Refused(LINE_ALTERED)
+        raise Refused(DONE_TOO if _makes(seen, finding, current) else LINE_ALTERED)
     may_alter = finding.kind is Kind.OPPORTUNITY
     try:
         changed = changed_file(current, replace(finding, location=replace(location, line=line)))
+    except AlreadyMade as reason:
+        raise Refused(str(reason) if current == raw else DONE_TOO) from None
     except AltersNumbers as change:
         if not unsafe:
             raise
@@ -221,6 +235,13 @@ def _change(
     if may_alter and not unsafe:
         raise Refused("it may alter the numbers that the program computes; --unsafe tries it")
     return name, raw, changed, may_alter
+
+
+def _makes(before: bytes, finding: Finding, after: bytes) -> bool:
+    """Whether the finding's change alone makes that of a file."""
+    with suppress(Refused):
+        return changed_file(before, finding) == after
+    return False
 
 
 class _Prover:
@@ -417,7 +438,8 @@ def _noise(gain: Gain) -> str:
     if gain.share.high < _WORTHWHILE:
         return "the difference lies inside the noise"
     most = format_share(gain.share.high)
-    return f"the difference lies inside the noise, which could hide a gain of up to {most}; more steps would tell"
+    tells = "more steps" if gain.pairs >= _HOPELESS_PAIRS else "more steps, or more pairs by --most-seconds,"
+    return f"the difference lies inside the noise, which could hide a gain of up to {most}; {tells} would tell"
 
 
 def gain_of(before: Sequence[Run], after: Sequence[Run]) -> Gain:

@@ -3,7 +3,7 @@
 `torch.autograd.grad` of one result by several inputs does that, if each input has a call of its own. The nodes of a
 pass come in the order of falling sequence numbers, so a higher one begins the next pass; those whose first nodes have
 one number begin at one node. That is one result if the node's operator has no more: `unbind` and `split` have several.
-What weights it is given only the source tells: none, or ones.
+What weights it is given only the source tells: none, or ones, also by a variable that the function sets once.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from profkit.derive.facts import Facts, derived_once
 from profkit.derive.families import ELEMENTWISE, MATRIX, VIEW
 from profkit.patterns.places.events import call_site
 from profkit.patterns.program import all_nodes, backward_of
+from profkit.run.directory import CallSite
+from profkit.source.index import parsed_file
 from profkit.source.syntax import calls_named, name_called, parse_line
 from profkit.trace.events import Bools, Int64s, Rows
 from profkit.trace.statistics import distinct, distinct_rows
@@ -135,18 +137,22 @@ def _calls_grad(facts: Facts, code: int, weights_are_ones: bool) -> bool:
     place = call_site(facts, code)
     statement = parse_line(place.source) if place is not None and "grad(" in place.source else None
     called = calls_named(statement, "grad") if statement is not None else []
-    return bool(called) and (not weights_are_ones or all(map(_gives_ones, called)))
+    return bool(called) and (not weights_are_ones or all(_gives_ones(call, place) for call in called))
 
 
-def _gives_ones(call: ast.Call) -> bool:
+def _gives_ones(call: ast.Call, place: CallSite | None) -> bool:
     named = [keyword.value for keyword in call.keywords if keyword.arg == "grad_outputs"]
     weights = [*call.args[_WEIGHTS_AT : _WEIGHTS_AT + 1], *named]
-    return len(call.args) + len(call.keywords) > 1 and all(_are_ones(one) for one in weights)
+    return len(call.args) + len(call.keywords) > 1 and all(_are_ones(one, place) for one in weights)
 
 
-def _are_ones(weights: ast.expr) -> bool:
+def _are_ones(weights: ast.expr, place: CallSite | None) -> bool:
     if isinstance(weights, ast.List | ast.Tuple):
-        return all(map(_are_ones, weights.elts))
+        return all(_are_ones(one, place) for one in weights.elts)
+    if isinstance(weights, ast.Name) and place is not None:
+        file = parsed_file(place.file)
+        value = file.only_value(place.line, weights.id) if file is not None else None
+        return value is not None and not isinstance(value, ast.Name) and _are_ones(value, place)
     if isinstance(weights, ast.Constant):
         return weights.value is None
     return isinstance(weights, ast.Call) and name_called(weights) in ("ones", "ones_like")

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 
 from profkit.core.units import format_bytes, format_count, format_share, format_time
-from profkit.diagnosis.fixing.proving import ALTERED, HELD, REFUSED, Fixes, Gain, Trial
+from profkit.diagnosis.fixing.proving import ALTERED, DONE_TOO, HELD, REFUSED, TRIED, Fixes, Gain, Trial
 from profkit.diagnosis.verify import Share
 from profkit.findings.values import Severity
 from profkit.report.wording import group_by_reason
@@ -49,7 +49,8 @@ def _trial(number: int, trial: Trial) -> str:
     place = f", {trial.finding.location.short}" if trial.finding.location else ""
     reason = trial.reason or _won(trial)
     lines = [f"{number}. {trial.finding.rule}{place}: {trial.verdict}{reason and f': {reason}'}"]
-    if trial.verdict == REFUSED and trial.finding.severity is not Severity.INFO and not _is_unsafe(trial):
+    is_left = trial.finding.severity is not Severity.INFO and trial.reason not in (DONE_TOO, TRIED)
+    if trial.verdict == REFUSED and is_left and not _is_unsafe(trial):
         lines += [f"by hand: {advice}" for advice in _SENTENCE_END.split(trial.finding.fix)[:1] if advice]
     if trial.gain is not None:
         lines.append(_gain(trial.gain))

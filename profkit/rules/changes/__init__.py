@@ -22,14 +22,15 @@ from typing import TYPE_CHECKING
 
 from profkit.core.failures import describe_failure
 from profkit.findings.values import Change, Finding
-from profkit.rules.changes.refusing import AltersNumbers, Refused
+from profkit.rules.changes.refusing import AlreadyMade, AltersNumbers, Refused
 
 if TYPE_CHECKING:
     from profkit.rules.changes.base import ProgramText
 
-__all__ = ["AltersNumbers", "Refused", "changed_file"]
+__all__ = ["AlreadyMade", "AltersNumbers", "Refused", "changed_file"]
 
 NOT_RULES = (
+    "alive",
     "annotations",
     "base",
     "begun_as_none",
@@ -44,7 +45,9 @@ NOT_RULES = (
     "einsums",
     "given",
     "growing_rows",
+    "joined_copies",
     "keeping",
+    "kept_by_object",
     "kinds",
     "layout",
     "models",
@@ -52,6 +55,7 @@ NOT_RULES = (
     "passing",
     "refusing",
     "rounds",
+    "row_lengths",
     "scopes",
     "sending",
     "sharing",
@@ -76,7 +80,7 @@ def changed_file(raw: bytes, finding: Finding) -> bytes:
     else:
         raise Refused("profkit has no change for this rule, only its advice")
     if after == raw:
-        raise Refused("the change leaves the file as it is")
+        raise AlreadyMade("the change leaves the file as it is")
     return after
 
 

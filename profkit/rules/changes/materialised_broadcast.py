@@ -1,4 +1,5 @@
-"""The tensor is expanded, which copies nothing, in place of repeated. If a size does not fit, running it shows that.
+"""The tensor is expanded, which copies nothing, in place of repeated, or joined with itself. If a size does not fit,
+running it shows that.
 
 Where it only meets the tensor whose rows it is repeated for, as in ``x + places`` of ``x.size(0)`` rows, it can stay as
 it is.
@@ -10,6 +11,7 @@ import libcst
 
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import Edit, ProgramText, refuse_hidden_arguments, text_of
+from profkit.rules.changes.joined_copies import JOINING, expanded
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import are_set, block_of, is_set, lies_in, names_in, scope_of, uses
 from profkit.rules.changes.sharing import refuse_changed_result
@@ -19,7 +21,12 @@ _BROADCASTING = (libcst.Add, libcst.Subtract, libcst.Multiply, libcst.Divide)
 
 def materialised_broadcast(text: ProgramText, finding: Finding) -> bytes:
     assert finding.location is not None
-    call = text.call_at(finding.location.line, "repeat")
+    line = finding.location.line
+    if not text.calls_at(line, "repeat") and text.calls_at(line, *JOINING):
+        joined = text.call_at(line, *JOINING)
+        refuse_changed_result(text, joined)
+        return text.replaced(joined, expanded(text, joined))
+    call = text.call_at(line, "repeat")
     refuse_hidden_arguments(call)
     if not isinstance(call.func, libcst.Attribute) or any(given.keyword for given in call.args):
         raise Refused("the call does not show how often each dimension is repeated")

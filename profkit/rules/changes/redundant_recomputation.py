@@ -1,4 +1,5 @@
-"""What each round computes of the same inputs is computed once, before the loop."""
+"""What each round computes of the same inputs is computed once, before the loop; what each call of a method does, where
+its object is made."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ import libcst
 from libcst import matchers
 
 from profkit.findings.values import Finding
+from profkit.rules.changes.alive import refuse_alive
 from profkit.rules.changes.base import Edit, ProgramText, text_of
+from profkit.rules.changes.kept_by_object import kept_by_object, only_call
 from profkit.rules.changes.refusing import Refused
 from profkit.rules.changes.scopes import (
     Loop,
@@ -24,28 +27,6 @@ from profkit.rules.changes.sharing import refuse_declared
 
 _EACH_STEP = "Compute it once, before the loop"
 """How the rule's fix begins where each step computes the same. Else only the same step is known to."""
-_ALIVE = frozenset(
-    (
-        "bernoulli",
-        "choice",
-        "dropout",
-        "get",
-        "input",
-        "multinomial",
-        "next",
-        "normal",
-        "perf_counter",
-        "permutation",
-        "poisson",
-        "read",
-        "readline",
-        "sample",
-        "shuffle",
-        "time",
-        "uniform",
-    )
-)
-"""Functions that give something else each time they are called."""
 _OF_ALL_ROWS = ("device", "dtype")
 """What each row of a tensor has as the tensor does."""
 _SUSPENDING = (libcst.Yield, libcst.Await, libcst.NamedExpr)
@@ -53,17 +34,26 @@ _SUSPENDING = (libcst.Yield, libcst.Await, libcst.NamedExpr)
 
 def redundant_recomputation(text: ProgramText, finding: Finding) -> bytes:
     assert finding.location is not None
-    statement = text.statement_at(finding.location.line)
+    return before_the_loops(text, finding.location.line, is_each_step=finding.fix.startswith(_EACH_STEP))
+
+
+def before_the_loops(text: ProgramText, line: int, is_each_step: bool) -> bytes:
+    """The line before the innermost loop around it or, if each step computes the same, before all in which nothing
+    that it reads changes."""
+    statement = text.statement_at(line)
+    if not loops_around(text, statement) and (call := only_call(text, statement)) is not None:
+        return kept_by_object(text, call)
     part = statement.body[0]
     if not isinstance(part, libcst.Assign) or len(part.targets) != 1 or text.holds(statement, *_SUSPENDING):
         raise Refused("the line does not assign what it computes to a variable")
-    if alive := {name for name in called_in(part.value) if name in _ALIVE or name.startswith("rand")}:
-        raise Refused(f"the line calls `{min(alive)}`, which gives something else each time")
+    refuse_alive(part.value)
     target = part.targets[0].target
     if not isinstance(target, libcst.Name):
         raise Refused("the line does not assign what it computes to a variable")
     loops = loops_around(text, statement)
-    known = loops if finding.fix.startswith(_EACH_STEP) else loops[:1]
+    if not loops:
+        return kept_by_object(text, statement)
+    known = loops if is_each_step else loops[:1]
     moved, read = _of_all_rows(text, statement, part, loops)
     lasting = _lasting(text, statement, target.value, read, known)
     for variable in sorted({target.value, *read} - called_in(part.value)):
@@ -121,7 +111,7 @@ def _lasting(text: ProgramText, statement: libcst.CSTNode, name: str, read: set[
     """The outermost of these loops around the line in which nothing that it reads changes, nor its result."""
     found: Loop | None = None
     for loop in loops:
-        if not _always_reached(text, statement, loop):
+        if not is_always_reached(text, statement, loop):
             reason = "the line does not stand in the loop alone: a condition, a context or an exception decides on it"
             break
         if changed := are_set(text, loop, read):
@@ -138,7 +128,7 @@ def _lasting(text: ProgramText, statement: libcst.CSTNode, name: str, read: set[
     return found
 
 
-def _always_reached(text: ProgramText, statement: libcst.CSTNode, loop: Loop) -> bool:
+def is_always_reached(text: ProgramText, statement: libcst.CSTNode, loop: Loop) -> bool:
     """Whether only loops stand between the line and a loop around it: no ``if``, ``with`` or ``try``."""
     for parent in text.ancestors(statement):
         if parent is loop:

@@ -7,6 +7,10 @@ class Refused(Exception):
     """The text does not prove that a change fits. The message is the reason, as the user reads it."""
 
 
+class AlreadyMade(Refused):
+    """The text has what the change would make of it."""
+
+
 class AltersNumbers(Refused):
     """The change fits, but the program then computes other numbers: only who asked for such changes gets ``after``."""
 

@@ -7,6 +7,7 @@ import libcst
 from profkit.findings.values import Finding
 from profkit.rules.changes.base import (
     Argument,
+    Edit,
     ProgramText,
     called_name,
     refuse_hidden_arguments,
@@ -37,11 +38,11 @@ def unread_factors(text: ProgramText, finding: Finding) -> bytes:
 def _values_alone(text: ProgramText, call: libcst.Call) -> bytes:
     around = next(text.ancestors(call))
     name = called_name(call)
-    alone = _asked_for_values(text, call)
+    alone, imported = _asked_for_values(text, call), _imported(text, call)
     if isinstance(around, libcst.Attribute) and around.attr.value in _FIELDS[name]:
-        return text.replaced(around, alone)
+        return text.edited({around: lambda _: alone, **imported})
     if isinstance(around, libcst.Subscript) and text_of(around).endswith(f")[{_PLACE[name][0]}]"):
-        return text.replaced(around, alone)
+        return text.edited({around: lambda _: alone, **imported})
     if not isinstance(around, libcst.Assign) or len(around.targets) != 1:
         raise Refused("the line does not show which result is read")
     target = around.targets[0].target
@@ -56,7 +57,23 @@ def _values_alone(text: ProgramText, call: libcst.Call) -> bytes:
     if not isinstance(values, libcst.Name):
         raise Refused(f"`{text_of(values)}` is no variable")
     changed = around.with_changes(targets=[libcst.AssignTarget(values)], value=alone)
-    return text.replaced(around, changed)
+    return text.edited({around: lambda _: changed, **imported})
+
+
+def _imported(text: ProgramText, call: libcst.Call) -> dict[libcst.CSTNode, Edit]:
+    """The import of the function for the values, where the file imports this one by its own name."""
+    if not isinstance(call.func, libcst.Name):
+        return {}
+    name, values = call.func.value, _VALUES[call.func.value]
+    lines = [one for one in text.nodes(libcst.ImportFrom) if one.module and text_of(one.module) == "torch.linalg"]
+    given = [one.names for one in lines if not isinstance(one.names, libcst.ImportStar)]
+    listed = [text_of(alias.name) for aliases in given for alias in aliases if alias.asname is None]
+    if len(lines) != 1 or name not in listed or len(listed) != sum(map(len, given)):
+        raise Refused(f"`{name}` is imported by its own name: import `{values}` and call that")
+    is_needed = len(uses(text, text.module, name)) > 2  # here and in the import
+    names = [*listed, values] if is_needed else [values if one == name else one for one in listed]
+    aliases = [libcst.ImportAlias(libcst.Name(one)) for one in dict.fromkeys(names)]
+    return {lines[0]: lambda line: line.with_changes(names=aliases)}
 
 
 def _is_never_read(text: ProgramText, target: libcst.BaseExpression) -> bool:
@@ -70,17 +87,19 @@ def _is_never_read(text: ProgramText, target: libcst.BaseExpression) -> bool:
 def _asked_for_values(text: ProgramText, call: libcst.Call) -> libcst.Call:
     refuse_hidden_arguments(call)
     called, name = text_of(call.func), called_name(call)
-    if not isinstance(call.func, libcst.Attribute):
-        raise Refused(f"`{name}` is imported by its own name: import `{_VALUES[name]}` and call that")
-    is_old = not called.endswith(f"linalg.{name}")
+    is_own = isinstance(call.func, libcst.Name)
+    is_old = not (is_own or called.endswith(f"linalg.{name}"))
     if is_old and called != f"{text.known_as('torch')}.svd":
         raise Refused(f"`{called}` may be another function than PyTorch's")
     kept = [one for one in call.args if one.keyword is None or one.keyword.value in ("A", "UPLO", "input")]
     kept = kept[: 2 if name == "eigh" else 1]
     kept[-1] = kept[-1].with_changes(comma=libcst.MaybeSentinel.DEFAULT)
-    if is_old:
+    if is_own:
+        function: libcst.BaseExpression = libcst.Name(_VALUES[name])
+    elif is_old:
         kept[-1] = kept[-1].with_changes(keyword=None, equal=libcst.MaybeSentinel.DEFAULT)
-        function: libcst.BaseExpression = libcst.parse_expression(f"{called.rpartition('.')[0]}.linalg.svdvals")
+        function = libcst.parse_expression(f"{called.rpartition('.')[0]}.linalg.svdvals")
     else:
+        assert isinstance(call.func, libcst.Attribute)
         function = call.func.with_changes(attr=libcst.Name(_VALUES[name]))
     return call.with_changes(func=function, args=kept)

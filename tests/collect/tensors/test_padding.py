@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import linecache
 import weakref
-from collections import UserDict
+from collections import UserDict, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch.nn.modules import module as modules
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 
+from profkit.collect.loaders import padding_lines
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.tensors import padding
 from profkit.run.directory import PaddedInput, load_run
@@ -93,9 +95,45 @@ def test_a_batch_of_a_loader_names_the_line_that_pads(tmp_path):
     found = watch(tmp_path, lambda: next(batches)["ids"].sum())
     assert found is not None
     (one,) = found
-    assert [site.source for site in one.made] == ["joined = pad_sequence(rows, batch_first=True)"]
+    assert [site.source for site in one.made] == [
+        'return {"ids": nn.functional.pad(joined, (0, SIZE - joined.shape[1]))}'
+    ]
     assert one.site is None
     assert [batch.longest for batch in one.batches] == [12, 12]  # of the first and the located step
+
+
+def make_closure() -> Callable[[list[Tensor]], Tensor]:
+    def filled(row: Tensor) -> list[int]:
+        return row.tolist() + [0] * (SIZE - len(row))  # in a closure
+
+    return lambda rows: torch.tensor([filled(row) for row in rows])
+
+
+class Collator:
+    def __call__(self, rows: list[Tensor]) -> Tensor:
+        return torch.stack([self.filled(row) for row in rows])
+
+    def filled(self, row: Tensor) -> Tensor:
+        added = SIZE - row.size(0)  # in a method
+        return torch.cat([row, row.new_zeros(added)])
+
+
+def filled_in_place(rows: list[Tensor]) -> Tensor:
+    ids = torch.zeros(len(rows), SIZE, dtype=torch.long)  # in a tensor
+    for number, row in enumerate(rows):
+        ids[number, : len(row)] = row
+    return ids
+
+
+@pytest.mark.parametrize(
+    ("collate", "where"),
+    [(make_closure(), "in a closure"), (Collator(), "in a method"), (filled_in_place, "in a tensor")],
+)
+def test_the_line_is_found_wherever_the_rows_are_put_together(collate, where):
+    rows = [torch.randint(1, 100, (length,)) for length in LENGTHS]
+    loader = iter(DataLoader(rows, ROWS, collate_fn=collate))  # type: ignore[arg-type]  # a list will do
+    (site,) = padding_lines.find_padding_lines(loader, defaultdict(lambda: True))
+    assert linecache.getline(__file__, site.line).rstrip().endswith(f"# {where}")
 
 
 def test_full_batches_are_not_padded(tmp_path):

@@ -15,12 +15,15 @@ from profkit.diagnosis.fixing import proving
 from profkit.diagnosis.fixing.proving import (
     ALTERED,
     CHANGED,
+    DONE_TOO,
     FAILED,
     HELD,
     NO_GAIN,
     REFUSED,
+    TRIED,
     UNDECIDED,
     UNKNOWN,
+    Gain,
     Limits,
     ProgramFailed,
     Trial,
@@ -30,6 +33,7 @@ from profkit.diagnosis.fixing.proving import (
 )
 from profkit.diagnosis.fixing.trees import Tree
 from profkit.diagnosis.fixing.turns import Program, Run, Seen, Stage, TooLong
+from profkit.diagnosis.verify import Share
 from profkit.findings.values import Diagnosis, Finding, Kind, Location, RunSummary, Saving, Severity, Timing
 
 BEFORE, AFTER = b"losses.append(loss)\n", b"losses.append(loss.detach())\n"
@@ -108,6 +112,21 @@ def test_any_other_does_not(tmp_path, after, verdict, reason):
     found = prove(tmp_path, run(2.0), after)
     assert [(trial.verdict, trial.reason) for trial in found.trials] == [(verdict, reason)]
     assert found.after == {}
+
+
+def test_the_same_change_is_not_tried_twice(tmp_path):
+    """Two findings may name one line, and one change be that of both."""
+    found = prove(tmp_path, run(2.0), run(3.0), finding(), finding())
+    assert [(one.verdict, one.reason) for one in found.trials] == [(NO_GAIN, "it is slower"), (REFUSED, TRIED)]
+
+
+def test_a_change_that_another_has_made_is_told_so(tmp_path):
+    sparse = replace(finding("dense-embedding-gradient", line=2), fix="`nn.Embedding(…)`, and SGD updates these")
+    text = b"table = nn.Embedding(n, 2)\nx = table(i)\n"
+    (tmp_path / "train.py").write_bytes(text)
+    found = prove(tmp_path, run(2.0), run(1.0), sparse, sparse, text=text)
+    assert [(one.verdict, one.reason) for one in found.trials] == [(HELD, ""), (REFUSED, DONE_TOO)]
+    assert found.after == {Path("train.py"): text.replace(b", 2)", b", 2, sparse=True)")}
 
 
 def test_a_lower_peak_holds_unless_it_costs_time(tmp_path):
@@ -263,6 +282,16 @@ def test_a_program_with_workers_may_keep_the_processors_busy_itself(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("pairs", "what"), [(5, "more steps, or more pairs by --most-seconds, would tell"), (6, "more steps would tell")]
+)
+def test_few_pairs_are_a_matter_of_time(pairs, what):
+    gain = Gain(1.0, 1.0, Share(0.0, -0.2, 0.2), pairs, True)
+    assert (
+        proving._noise(gain) == f"the difference lies inside the noise, which could hide a gain of up to 20 %; {what}"
+    )
+
+
 BUSY = Seen(run_ns=2 * 10**9, idle_ns=0, peak_bytes=1)
 """What lets later pairs run by slices."""
 
@@ -413,9 +442,11 @@ def test_rounding_of_a_change_that_is_not_of_numerics_is_the_same(tmp_path):
 
 
 def test_two_findings_on_one_line_are_not_changed_twice(tmp_path):
-    found = prove(tmp_path, run(2.0), run(1.0), finding(), finding())
-    assert [trial.verdict for trial in found.trials] == [HELD, REFUSED]
-    assert found.trials[1].reason == "a change that held has altered this line; run profkit again after it"
+    """Of the second's change it is told whether the first has made it, or has altered the line otherwise."""
+    found = prove(tmp_path, run(2.0), run(1.0), finding(), finding(), finding("oversized-storage"))
+    assert [trial.verdict for trial in found.trials] == [HELD, REFUSED, REFUSED]
+    assert found.trials[1].reason == "a change that held does this, too"
+    assert found.trials[2].reason == "a change that held has altered this line; run profkit again after it"
 
 
 def test_the_interval_is_students():

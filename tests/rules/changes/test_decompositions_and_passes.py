@@ -114,3 +114,25 @@ def test_it_fits_into_a_function():
 def test_other_calls_are_left_alone(before, why):
     with pytest.raises(Refused, match=why):
         joined(before)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("from torch.linalg import svd\n", "from torch.linalg import svdvals\n"),
+        ("from torch.linalg import (svd, eigh)\n", "from torch.linalg import (svdvals, eigh)\n"),
+        ("from torch.linalg import svd\ng = svd\n", "from torch.linalg import svd, svdvals\ng = svd\n"),
+        ("from torch.linalg import svd, svdvals\n", "from torch.linalg import svdvals\n"),
+    ],
+)
+def test_a_function_that_is_imported_by_its_own_name_is_imported_as_the_other(before, after):
+    text = f"{before}_, s, _ = svd(x, full_matrices=True)\n"
+    assert changed("unread-factors", text, text.count("\n"), VALUES) == f"{after}s = svdvals(x)\n"
+
+
+@pytest.mark.parametrize(
+    "line", ["from scipy.linalg import svd", "from torch.linalg import svd, inv as i", "import svd"]
+)
+def test_another_import_is_left_alone(line):
+    with pytest.raises(Refused, match=r"^`svd` is imported by its own name: import `svdvals` and call that$"):
+        changed("unread-factors", f"{line}\n_, s, _ = svd(x)\n", 2, VALUES)
