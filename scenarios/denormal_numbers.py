@@ -1,8 +1,8 @@
 """Momentum of weights that get no more gradients decays into denormal numbers, with which a CPU multiplies slowly.
 
-Words that no longer come have gradients of zero, and their momentum shrinks by a tenth in each step. After 830 steps it
-is below the smallest normal number of float32, and rounding keeps it from ever reaching zero. `set_flush_denormal` makes
-the processor take such numbers for zero.
+Words that no longer come have gradients of zero, and their momentum shrinks by a tenth in each step. After 830 steps
+it is below the smallest normal number of float32, and rounding keeps it from ever reaching zero. `set_flush_denormal`
+makes the processor take such numbers for zero.
 
 Source: https://github.com/pytorch/pytorch/issues/4737 and
 https://docs.pytorch.org/docs/stable/generated/torch.set_flush_denormal.html

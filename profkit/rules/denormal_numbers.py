@@ -54,9 +54,11 @@ from profkit.savings import take_less
 from profkit.savings.cost_models.roofline import work_of
 from profkit.trace import Float64s, Rows
 
-_ONE_PRODUCT = frozenset("add div divide lerp mul multiply reciprocal rsub sub subtract true_divide".split())
+_ONE_PRODUCT = frozenset(
+    ("add", "div", "divide", "lerp", "mul", "multiply", "reciprocal", "rsub", "sub", "subtract", "true_divide")
+)
 _TWO_PRODUCTS = frozenset(("addcdiv", "addcmul", "addr"))
-"""For each number; to add a multiple is one. What copies, compares, or adds up numbers is not slowed down (measured)."""
+"""For each number; to add a multiple is one. What copies, compares, or adds up numbers is not slowed down."""
 _OF_FUNCTION = 1.5
 """`exp` and `sqrt` took 1.6 times as much longer as a product did, `tanh` three times."""
 _LEAST_OF_LONGER, _OF_MATRICES = 0.5, 0.125

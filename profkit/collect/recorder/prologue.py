@@ -189,13 +189,13 @@ class Prologue:
             waited, kept_s = max(_LEAST_WAIT_S, over - self._begun), time.monotonic() - over
             self._again_at = [self._begun + times * waited + kept_s for times in _AGAIN]
         if self._recordings.cut_operators_off or not self._records:
-            self._again_at = []
+            self._again_at, self._denormals_at = [], inf
 
     def _look_for_denormals(self) -> bool:
         """If due. Returns whether they slow the program down far more than when the recording began. One that goes on
         is of a program that has them."""
         now = time.monotonic()
-        if now <= self._denormals_at or self._recordings.cut_operators_off:
+        if now <= self._denormals_at:
             return False
         self._denormals_at = self._begun + _RARER * (now - self._begun)
         with self._allowance.spending(), pause_marked() if self._is_on else nullcontext():
@@ -209,8 +209,8 @@ class Prologue:
         return bool(self._again_at) and time.monotonic() > self._again_at[0]
 
     def _begin_again(self, has_looked: bool) -> None:
-        """Record where the program is now. Operators that are open now began unrecorded, so their ends do no harm. If it
-        ``has_looked`` for denormal numbers just now, that counts for what is recorded."""
+        """Record where the program is now, which `_look_for_denormals` may have looked at just now. Operators that are
+        open now began unrecorded, so their ends do no harm."""
         if self._is_again_due:
             self._again_at.pop(0)
         least = _OF_WHAT_IS_LEFT * max(MANY_EVENTS, self.events)

@@ -57,8 +57,8 @@ _MOST_TIMED = 24
 _TRIES = 3
 _FACTOR = 0.75
 """Denormal numbers stay denormal, and others normal, except for those just above."""
-_LEAST_NS = 1_000
-"""What one product with all the tensor's numbers takes longer. Less is noise."""
+_LEAST_NS, _LEAST_TIMES = 1_000, 1.2
+"""How much longer, and how many times as long, one product with all the tensor's numbers takes. Less is noise."""
 _MORE = 2
 """Times as much: then another recording tells more than the one that there is."""
 
@@ -100,7 +100,7 @@ def read_tensors(tensors: Iterable[Tensor]) -> tuple[DenormalTensors, ...]:
             continue
         timed += 1
         found = _time(tuple(tensor.shape), _stretches(numbers, _TIMED), kind)
-        if (found.slow_ns - found.usual_ns) * size >= _LEAST_NS:
+        if added_ns([found]) >= _LEAST_NS and found.slow_ns >= _LEAST_TIMES * found.usual_ns:
             known.setdefault((found.shape, found.type), []).append(found)
     return tuple(_together(alike) for alike in known.values())
 
