@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 triggers = ("denormal-numbers",)
-LAYERS, WORDS, WIDTH, SEEN = 16, 256, 128, 32
+LAYERS, WORDS, WIDTH, SEEN = 16, 256, 96, 32
 LATE = 3e-39
 """What 850 steps leave of a momentum of 2."""
 

@@ -378,6 +378,7 @@ class PhaseRecordings:
         if self._calls.is_installed or ended is Phase.LOCATED:  # it may have left within the step, its budget used
             with self._allowance.spending():
                 self._calls.end_step()
+            self._parts.denormals.add(self._calls.denormals)
             self._file.set(recomputation=self._calls.found, flow=self._calls.flow)
         if self._functions.is_installed:
             with self._allowance.spending():

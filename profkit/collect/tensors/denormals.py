@@ -5,14 +5,16 @@ such numbers in microcode, 150 cycles for each vector. Whether this one does is 
 copy of some stretches is multiplied as it is, and once more with ones for the denormal numbers. NumPy does that, so no
 operator of PyTorch runs. Nothing is found where the thread flushes such numbers to zero, or where they cost nothing.
 
-Looked at are the tensors that Python's objects hold at that moment: states, weights, moments of an optimizer. Not
-looked at: tensors on a device, half types, and views with gaps.
+Looked at are the tensors that Python's objects hold at that moment, such as states, weights and moments of an
+optimizer, and what the calls of the located step take. Not looked at: tensors on a device, half types, and views with
+gaps.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -59,6 +61,8 @@ _FACTOR = 0.75
 """Denormal numbers stay denormal, and others normal, except for those just above."""
 _LEAST_NS, _LEAST_TIMES = 1_000, 1.2
 """How much longer, and how many times as long, one product with all the tensor's numbers takes. Less is noise."""
+_FIRST_INPUTS, _EVERY = 4, 16
+"""A step calls with as many tensors of one shape as it has rounds: a look takes as long as all else about a call."""
 _MORE = 2
 """Times as much: then another recording tells more than the one that there is."""
 
@@ -79,6 +83,39 @@ class DenormalWatch:
     def keep(self) -> None:
         self.found = self._seen
 
+    def add(self, found: Iterable[DenormalTensors]) -> None:
+        """What calls took that ran since."""
+        known = {(one.shape, one.type) for one in self.found or ()}
+        more = tuple(one for one in found if (one.shape, one.type) not in known)
+        self.found = (*(self.found or ()), *more)
+
+
+class InputWatch:
+    """`note` what a call takes, before it runs. Of each shape and type the first tensors and then one in so many are
+    read; ``found`` are those with denormal numbers, one of each shape and type."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[tuple[tuple[int, ...], torch.dtype]] = Counter()
+        self._found: dict[tuple[tuple[int, ...], torch.dtype], DenormalTensors] = {}
+
+    @property
+    def found(self) -> tuple[DenormalTensors, ...]:
+        return tuple(self._found.values())
+
+    def note(self, given: Iterable[Tensor]) -> None:
+        for tensor in given:
+            size = TensorBase.numel(tensor)
+            if size < _LEAST_NUMBERS or not _is_read(tensor) or len(self._found) >= _MOST_TIMED:
+                continue
+            kind = tuple(tensor.shape), tensor.dtype
+            self._seen[kind] += 1
+            if kind in self._found or (self._seen[kind] > _FIRST_INPUTS and self._seen[kind] % _EVERY):
+                continue
+            numbers = _numbers(tensor, size)
+            found = None if numbers is None else _read(tensor, numbers)
+            if found is not None and is_slow(found):
+                self._found[kind] = found
+
 
 def added_ns(tensors: Iterable[DenormalTensors]) -> float:
     """How much longer a product with each of the tensors takes for its denormal numbers, in all."""
@@ -86,6 +123,7 @@ def added_ns(tensors: Iterable[DenormalTensors]) -> float:
 
 
 def read_tensors(tensors: Iterable[Tensor]) -> tuple[DenormalTensors, ...]:
+    """Those that are slow, together with others of their shape and type."""
     known: dict[tuple[tuple[int, ...], str], list[DenormalTensors]] = {}
     seen: set[tuple[int, int]] = set()
     timed = 0
@@ -95,14 +133,24 @@ def read_tensors(tensors: Iterable[Tensor]) -> tuple[DenormalTensors, ...]:
         if numbers is None or (place := (numbers.ctypes.data, size)) in seen or timed >= _MOST_TIMED:
             continue
         seen.add(place)
-        kind = _FORMATS[tensor.dtype]
-        if not _are_denormal(_stretches(numbers, _FIRST_LOOK), kind).any():
-            continue
-        timed += 1
-        found = _time(tuple(tensor.shape), _stretches(numbers, _TIMED), kind)
-        if added_ns([found]) >= _LEAST_NS and found.slow_ns >= _LEAST_TIMES * found.usual_ns:
+        found = _read(tensor, numbers)
+        timed += found is not None
+        if found is not None and is_slow(found):
             known.setdefault((found.shape, found.type), []).append(found)
     return tuple(_together(alike) for alike in known.values())
+
+
+def is_slow(tensor: DenormalTensors) -> bool:
+    """Whether the denormal numbers cost more than noise."""
+    return added_ns([tensor]) >= _LEAST_NS and tensor.slow_ns >= _LEAST_TIMES * tensor.usual_ns
+
+
+def _read(tensor: Tensor, numbers: NDArray[Any]) -> DenormalTensors | None:
+    """What a product with it takes; None if no number that is looked at first is denormal."""
+    kind = _FORMATS[tensor.dtype]
+    if not _are_below(_stretches(numbers, _FIRST_LOOK), kind, kind.tiny).any():
+        return None
+    return _time(tuple(tensor.shape), _stretches(numbers, _TIMED), kind)
 
 
 def _is_read(tensor: Tensor) -> bool:
@@ -135,10 +183,6 @@ def _stretches(numbers: NDArray[Any], length: int) -> NDArray[Any]:
     return np.concatenate([numbers[start : start + length] for start in starts])
 
 
-def _are_denormal(bits: NDArray[Any], kind: _Format) -> NDArray[np.bool_]:
-    return _are_below(bits, kind, kind.tiny)
-
-
 def _are_below(bits: NDArray[Any], kind: _Format, limit: int) -> NDArray[np.bool_]:
     """Which numbers are not zero, but nearer to it than the one with these bits."""
     magnitude = bits & bits.dtype.type(kind.magnitude)
@@ -147,7 +191,7 @@ def _are_below(bits: NDArray[Any], kind: _Format, limit: int) -> NDArray[np.bool
 
 
 def _time(shape: tuple[int, ...], bits: NDArray[Any], kind: _Format) -> DenormalTensors:
-    numbers, share, count = bits.view(kind.number), float(_are_denormal(bits, kind).mean()), len(bits)
+    numbers, share, count = bits.view(kind.number), float(_are_below(bits, kind, kind.tiny).mean()), len(bits)
     slow = _are_below(bits, kind, 2 * kind.tiny)  # those whose product is denormal, too
     usual = np.where(slow, numbers.dtype.type(1), numbers)
     return DenormalTensors(shape, kind.name, share, _multiply_ns(numbers) / count, _multiply_ns(usual) / count)

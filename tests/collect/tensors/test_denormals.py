@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from profkit.collect.tensors import denormals
-from profkit.collect.tensors.denormals import DenormalWatch, added_ns, read_tensors
+from profkit.collect.tensors.denormals import DenormalWatch, InputWatch, added_ns, read_tensors
+from profkit.collect.tensors.recomputation import CallWatch
 from profkit.run.directory import DenormalTensors
 
 TINY = 3e-40
@@ -131,11 +132,14 @@ def test_no_operator_runs_and_errors_of_numpy_stay_silent(monkeypatch):
 
 def test_where_numbers_are_flushed_nothing_is_slow(monkeypatch):
     """This machine is slow with what NumPy does not take for zero, on the thread that asks."""
-    monkeypatch.setattr(denormals, "_multiply_ns", lambda numbers: len(numbers) + 4 * int(((numbers * 1) != 0).sum()))
-    monkeypatch.setattr(denormals, "_LEAST_TIMES", 0)
+
+    def multiply_ns(numbers) -> int:
+        product = abs(numbers * 1)
+        return len(numbers) + 4 * int(((product > 0) & (product < 1e-38)).sum())
+
+    monkeypatch.setattr(denormals, "_multiply_ns", multiply_ns)
     decayed = torch.full((64, 64), TINY)
-    decayed[:32] = 0
-    assert read_tensors([decayed])[0].slow_ns == 3.0
+    assert find(decayed) == [((64, 64), "float", 1.0, 5.0, 1.0)]
     if not torch.set_flush_denormal(True):
         pytest.skip("this processor cannot flush them")
     assert find(decayed) == []
@@ -157,3 +161,43 @@ def test_another_recording_is_worth_it_from_twice_the_cost_on():
 def test_what_they_cost_in_all():
     first, second = DenormalTensors((10, 10), "float", 1.0, 5.0, 1.0), DenormalTensors((50,), "float", 0.1, 3.0, 1.0)
     assert added_ns((first, second)) == 500.0
+
+
+def test_what_a_call_takes_is_read_at_first_and_then_now_and_then():
+    normal, decayed, watch = torch.ones(2048), torch.full((2048,), TINY), InputWatch()
+    for tensor in [*[normal] * 4, *[decayed] * 11]:
+        watch.note([tensor])
+    assert watch.found == ()
+    watch.note([decayed])
+    assert watch.found == (DenormalTensors((2048,), "float", 1.0, 5.0, 1.0),)
+
+
+def test_other_inputs_are_silent():
+    watch = InputWatch()
+    watch.note([torch.full((1023,), TINY), torch.ones(2048, dtype=torch.int32), torch.ones(2048), mixed(25, 1 << 14)])
+    assert watch.found == ()
+
+
+def test_the_watch_of_calls_reads_what_a_step_makes_and_uses():
+    """Nothing of it is left when the step ends."""
+    small = torch.full((4096,), 1e-20)
+
+    def step() -> None:
+        (small * small).sum().item()
+
+    watch = CallWatch()
+    watch.begin()
+    try:
+        step()
+        watch.end_step()
+    finally:
+        watch.stop()
+    assert watch.denormals == (DenormalTensors((4096,), "float", 1.0, 5.0, 1.0),)
+
+
+def test_what_calls_took_is_added_to_what_was_kept():
+    first, second = DenormalTensors((10, 10), "float", 1.0, 5.0, 1.0), DenormalTensors((50,), "float", 0.1, 3.0, 1.0)
+    watch = DenormalWatch()
+    watch.add([first])
+    watch.add([second, DenormalTensors((10, 10), "float", 0.5, 3.0, 1.0)])
+    assert watch.found == (first, second)
