@@ -2,11 +2,11 @@
 
 What it detects
 Tensors on the CPU with denormal numbers: below 1.2e-38 in float32, or 2.2e-308 in float64, and not zero. Looked at is
-what the program's objects hold when the recording begins: states, weights, moments of an optimizer. A program that ends
-no step is looked at again and again, and recorded anew once they cost more. What they cost on this machine is measured
-with the tensors' own numbers. So nothing is found where they are flushed to zero, where they cost nothing, or where
-they are too few. The recorded arithmetic on tensors of that shape must be slow, too. Half types and tensors on a device
-are not looked at.
+what the program's objects hold when the recording begins, such as states, weights and moments of an optimizer, and what
+the calls of one step take. A program that ends no step is looked at again and again, and recorded anew once they cost
+more. What they cost on this machine is measured with the tensors' own numbers. So nothing is found where they are
+flushed to zero, where they cost nothing, or where they are too few. The recorded arithmetic on tensors of that shape
+must be slow, too. Half types and tensors on a device are not looked at.
 
 Why is this bad?
 Many processors compute with denormal numbers in microcode: 150 cycles instead of one for each vector that holds one.
@@ -71,9 +71,8 @@ _UNCERTAINTY = 0.3
 _NOT_LOOKED_AT = "what numbers tensors hold was not read (run a program with steps, or a longer one, under profkit)"
 _FIX = (
     "Call `torch.set_flush_denormal(True)` where the program starts, before anything runs in several threads: it holds "
-    "for the thread that calls it and for those that it starts later. Numbers below {tiny} then count as zero. In a "
-    "DataLoader's workers or in threads of your own, call it there, too. Elsewhere zero what is tiny once in a while: "
-    "`x[x.abs() < 1e-30] = 0`."
+    "for the thread that calls it and for those that it starts later. Numbers below {tiny} then count as zero. Where it "
+    "returns False, set what is tiny to zero now and then: `x[x.abs() < 1e-30] = 0`."
 )
 _TINY = {"float": "1.2e-38", "double": "2.2e-308"}
 
@@ -144,9 +143,8 @@ def _suspect(facts: Facts, rows: Rows, kept: Float64s) -> Suspicion:
     count, worst = times_per_step(facts, rows), max(known, key=lambda one: one.slow_ns / one.usual_ns)
     shape, times = " x ".join(f"{length:,}" for length in worst.shape), worst.slow_ns / worst.usual_ns
     return Suspicion(
-        message=f"{each_step(count, 'operator', 'computes', 'compute')} with denormal numbers: nearly zero, but not "
-        f"zero. A tensor of {shape} holds {format_share(worst.share)} of them, and multiplying it takes {times:.3g} "
-        "times as long.",
+        message=f"{each_step(count, 'operator', 'computes', 'compute')} with denormal numbers, nearly zero but not zero: "
+        f"{format_share(worst.share)} of those in a tensor of {shape}. Multiplying it takes {times:.3g} times as long.",
         fix=_FIX.format(tiny=_TINY[worst.type]),
         rows=rows,
         edit=take_less(facts, rows, kept, _UNCERTAINTY),
