@@ -71,8 +71,8 @@ _UNCERTAINTY = 0.3
 _NOT_LOOKED_AT = "what numbers tensors hold was not read (run a program with steps, or a longer one, under profkit)"
 _FIX = (
     "Call `torch.set_flush_denormal(True)` where the program starts, before anything runs in several threads: it holds "
-    "for the thread that calls it and for those that it starts later. Numbers below {tiny} then count as zero. Where it "
-    "returns False, set what is tiny to zero now and then: `x[x.abs() < 1e-30] = 0`."
+    "for the thread that calls it and for those that it starts later. Numbers below {tiny} then count as zero. Where "
+    "it returns False, set what is tiny to zero now and then: `x[x.abs() < 1e-30] = 0`."
 )
 _TINY = {"float": "1.2e-38", "double": "2.2e-308"}
 
@@ -139,12 +139,13 @@ def _slowed_by(tensor: DenormalTensors, call: Call, threads: int) -> _Slowed:
 
 
 def _suspect(facts: Facts, rows: Rows, kept: Float64s) -> Suspicion:
-    known = facts.run.denormals or ()
-    count, worst = times_per_step(facts, rows), max(known, key=lambda one: one.slow_ns / one.usual_ns)
+    worst = max(facts.run.denormals or (), key=lambda one: (one.slow_ns - one.usual_ns) * math.prod(one.shape))
+    count = times_per_step(facts, rows)
     shape, times = " x ".join(f"{length:,}" for length in worst.shape), worst.slow_ns / worst.usual_ns
     return Suspicion(
-        message=f"{each_step(count, 'operator', 'computes', 'compute')} with denormal numbers, nearly zero but not zero: "
-        f"{format_share(worst.share)} of those in a tensor of {shape}. Multiplying it takes {times:.3g} times as long.",
+        message=f"{each_step(count, 'operator', 'computes', 'compute')} with denormal numbers, nearly zero but not "
+        f"zero: {format_share(worst.share)} of those in a tensor of {shape}. Multiplying it takes {times:.3g} times as "
+        "long.",
         fix=_FIX.format(tiny=_TINY[worst.type]),
         rows=rows,
         edit=take_less(facts, rows, kept, _UNCERTAINTY),

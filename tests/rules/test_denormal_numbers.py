@@ -33,8 +33,8 @@ def test_an_operator_takes_as_much_less_as_a_product_did():
     facts = watched(tensor_op("mul_", 10, 52, SHAPE, []))
     (found,) = denormal_numbers.check(facts)
     assert found.message == (
-        "1 operator a step computes with denormal numbers, nearly zero but not zero: 100 % of those in a tensor of 10 x "
-        "1,000. Multiplying it takes 26 times as long."
+        "1 operator a step computes with denormal numbers, nearly zero but not zero: 100 % of those in a tensor of "
+        "10 x 1,000. Multiplying it takes 26 times as long."
     )
     assert "torch.set_flush_denormal(True)" in found.fix
     assert "1.2e-38" in found.fix
