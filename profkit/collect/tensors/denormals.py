@@ -164,13 +164,15 @@ def _numbers(tensor: Tensor, size: int) -> NDArray[Any] | None:
     """The bits of all numbers in the order in which they lie in memory; None for a view with gaps."""
     strides = TensorBase.stride(tensor)
     extent = 1 + sum(stride * (length - 1) for stride, length in zip(strides, tensor.shape, strict=True))
+    item = TensorBase.element_size(tensor)
     try:
-        start = TensorBase.data_ptr(tensor)
-    except RuntimeError:  # a wrapper, as of `torch.func`
+        start, there = TensorBase.data_ptr(tensor), TensorBase.untyped_storage(tensor).nbytes()
+    except (NotImplementedError, RuntimeError):  # a wrapper, as of `torch.func`
         return None
-    if extent != size or not start:
+    is_there = start and (TensorBase.storage_offset(tensor) + size) * item <= there  # a program may have shrunk it
+    if extent != size or not is_there:
         return None
-    memory = (ctypes.c_char * (size * TensorBase.element_size(tensor))).from_address(start)
+    memory = (ctypes.c_char * (size * item)).from_address(start)
     found: NDArray[Any] = np.frombuffer(memory, dtype=_FORMATS[tensor.dtype].bits)
     return found
 

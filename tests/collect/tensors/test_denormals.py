@@ -76,6 +76,13 @@ def test_a_tensor_counts_from_1024_numbers_and_a_microsecond_on():
     assert len(find(mixed(16))) == 1  # 256 of them: 1,024
 
 
+def test_memory_that_was_given_back_is_not_read():
+    decayed = torch.full((4096,), TINY)
+    decayed.untyped_storage().resize_(4096)
+    assert find(decayed) == []
+    assert len(find(torch.full((8192,), TINY)[4096:])) == 1
+
+
 @pytest.mark.parametrize(("every", "count"), [(19, 1), (25, 0)])
 def test_it_counts_from_a_fifth_longer_on(every, count):
     """4 of 19 and of 25 are 21 and 16 %, of many numbers."""
