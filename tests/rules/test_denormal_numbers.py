@@ -48,7 +48,7 @@ def test_an_operator_takes_as_much_less_as_a_product_did():
         pytest.param("mul_", 100, 50_000, id="no more than all numbers took longer"),
         pytest.param("addr_", 104, 100_000, id="two products for each number"),
         pytest.param("tanh", 78, 75_000, id="a function takes more than a product"),
-        pytest.param("mul", 26, 25_000, id="faster than expected, as half of it may be"),
+        pytest.param("mul", 45, 43_270, id="a little faster than expected"),
     ],
 )
 def test_the_price_is_never_more_than_the_evidence(name, took_us, saved_ns):
@@ -65,12 +65,12 @@ def test_few_denormal_numbers_save_their_part():
 
 
 def test_a_product_of_matrices_multiplies_each_number_many_times():
-    """10 x 1,000 x 50 products would take 2.5 ms longer; from an eighth of that on, it takes the 26th part."""
+    """10 x 1,000 x 50 products would take 2.5 ms longer; from a fifth of that on, it takes the 26th part."""
     product = tensor_op("mm", 10, 520, SHAPE, [1000, 50])
     facts = facts_of(steps_of(product, length_us=1_000), run=Run(denormals=(SLOW,)))
     (found,) = denormal_numbers.check(facts)
     assert predict_saving(facts, found.edit).time_ns_per_step == 500_000
-    assert find(tensor_op("mm", 10, 150, SHAPE, [1000, 50])) == []
+    assert find(tensor_op("mm", 5, 190, SHAPE, [1000, 50])) == []
 
 
 def test_what_runs_inside_another_operator_counts_once():
@@ -85,7 +85,7 @@ def test_what_runs_inside_another_operator_counts_once():
 @pytest.mark.parametrize(
     "event",
     [
-        pytest.param(tensor_op("mul_", 10, 24, SHAPE, []), id="as fast as with other numbers"),
+        pytest.param(tensor_op("mul_", 10, 44, SHAPE, []), id="as fast as with other numbers"),
         pytest.param(tensor_op("mul_", 10, 52, [1000, 10], []), id="another shape"),
         pytest.param(op("aten::mul_", 10, 52, dims=[SHAPE], types=["double"]), id="another type"),
         pytest.param(tensor_op("sum", 10, 52, SHAPE), id="adding up is not slowed down"),
@@ -99,10 +99,10 @@ def test_other_operators_are_silent(event):
 def test_in_several_threads_each_takes_a_part():
     """65,536 numbers take 328 us longer in one thread, and 164 in each of two; fewer than 32,768 take one."""
     large = DenormalTensors((65_536,), "float", 1.0, 5.2, 0.2)
-    slow = tensor_op("mul_", 10, 100, [65_536], [])
+    slow = tensor_op("mul_", 10, 150, [65_536], [])
     assert find(slow, tensors=(large,), threads=1) == []
     assert len(find(slow, tensors=(large,), threads=2)) == 1
-    assert find(tensor_op("mul_", 10, 24, SHAPE, []), threads=8) == []
+    assert find(tensor_op("mul_", 10, 44, SHAPE, []), threads=8) == []
 
 
 def test_below_half_a_per_cent_of_the_step_nothing_is_said():
