@@ -173,8 +173,7 @@ def _numbers(tensor: Tensor, size: int) -> NDArray[Any] | None:
     if extent != size or not is_there:
         return None
     memory = (ctypes.c_char * (size * item)).from_address(start)
-    found: NDArray[Any] = np.frombuffer(memory, dtype=_FORMATS[tensor.dtype].bits)
-    return found
+    return np.ndarray((size,), dtype=_FORMATS[tensor.dtype].bits, buffer=memoryview(memory))
 
 
 def _stretches(numbers: NDArray[Any], length: int) -> NDArray[Any]:
