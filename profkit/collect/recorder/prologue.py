@@ -50,7 +50,8 @@ _AGAIN = (2.0, 4.0, 8.0)
 """When to record again, in multiples of the prologue's length. Each time costs a second or two in which every line is
 marked, so there are no more."""
 _OF_WHAT_IS_LEFT = 2
-"""One part in so many of the events that may still be recorded is a later part of the prologue."""
+"""One part in so many of the events that may still be recorded is a later part of the prologue. If denormal numbers
+slow the program down, it is worth all of them."""
 _LEAST_WAIT_S, _AGAIN_S = 2.0, 2.0
 """The least length that the prologue counts as, and the longest that a later part may last. This is patience, as is the
 limit of the first part: a program that waits ends no step either."""
@@ -132,7 +133,7 @@ class Prologue:
         is_slower = self._look_for_denormals()
         if not self._is_on:
             if (is_slower or self._is_again_due) and not inductor_is_being_imported():  # else the next look
-                self._begin_again(has_looked=is_slower)
+                self._begin_again(is_slower)
             return self.was_full
         self._tracer.stop(sys._getframe())
         has_grown = max(1, self._looks) >= self._least_looks and self._is_larger()
@@ -185,6 +186,9 @@ class Prologue:
             self.events = self._recordings.keep_prologue()
             self._allowance.note_size(self.events, grown_bytes)
             self.was_renewed |= before not in (None, self._recordings.prologue)
+            with self._allowance.spending():
+                self._denormals.look()
+            self._denormals.keep_more()
         if is_first:  # leave out the time that stopping and writing took
             waited, kept_s = max(_LEAST_WAIT_S, over - self._begun), time.monotonic() - over
             self._again_at = [self._begun + times * waited + kept_s for times in _AGAIN]
@@ -201,23 +205,23 @@ class Prologue:
         with self._allowance.spending(), pause_marked() if self._is_on else nullcontext():
             is_slower = self._denormals.look()
             if self._is_on:
-                self._denormals.keep()
+                self._denormals.keep_more()
         return is_slower
 
     @property
     def _is_again_due(self) -> bool:
         return bool(self._again_at) and time.monotonic() > self._again_at[0]
 
-    def _begin_again(self, has_looked: bool) -> None:
-        """Record where the program is now, which `_look_for_denormals` may have looked at just now. Operators that are
-        open now began unrecorded, so their ends do no harm."""
+    def _begin_again(self, is_slower: bool) -> None:
+        """Record where the program is now, which denormal numbers may have made slower. Operators that are open now
+        began unrecorded, so their ends do no harm."""
         if self._is_again_due:
             self._again_at.pop(0)
-        least = _OF_WHAT_IS_LEFT * max(MANY_EVENTS, self.events)
+        least = (1 if is_slower else _OF_WHAT_IS_LEFT) * max(MANY_EVENTS, self.events)
         if self._recordings.running is None and self._allowance.events_left >= least:
             self._patience = Patience(min(self._limit_s, _AGAIN_S))
             give_back()  # else a million events would fit unseen into the heap that the last stop freed
-            if not has_looked:
+            if not is_slower:
                 self._denormals.look()
             self._denormals.keep()
             self._begin_part()

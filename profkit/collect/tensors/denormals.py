@@ -83,6 +83,10 @@ class DenormalWatch:
     def keep(self) -> None:
         self.found = self._seen
 
+    def keep_more(self) -> None:
+        """What the last look saw, too, as the recording goes on or has just ended."""
+        self.add(self._seen)
+
     def add(self, found: Iterable[DenormalTensors]) -> None:
         """What calls took that ran since."""
         known = {(one.shape, one.type) for one in self.found or ()}

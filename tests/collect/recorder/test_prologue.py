@@ -95,6 +95,8 @@ class Looks:
     def keep(self) -> None:
         self.kept.append(self.looked[-1])
 
+    keep_more = keep
+
 
 def begin(
     parts: Parts, held: HeldMemory = NOTHING, allowance: Allowance | None = None, looks: Looks | None = None
@@ -133,18 +135,18 @@ def test_a_program_that_ends_no_step_is_recorded_again_later(clock):
 
 
 def test_denormal_numbers_are_looked_for_less_and_less_often(clock):
-    """At the beginning of each later part, too; while a part is recorded, what was seen is about it."""
+    """At both ends of each later part, too; while a part is recorded, what was seen is about it."""
     parts, looks = Parts(clock, 9, 9, 9, 9), Looks(clock)
     run_for(60, begin(parts, looks=looks), clock)
-    assert looks.looked == [2.0, 3.4, 5.6, 6.2, 9.0, 12.2, 14.6, 23.4, 24.2, 37.6]
-    assert looks.kept == [2.0, 6.2, 12.2, 24.2]
+    assert looks.looked == [2.0, 3.0, 3.4, 5.6, 6.2, 8.2, 9.0, 12.2, 14.2, 14.6, 23.4, 24.2, 26.2, 37.6]
+    assert looks.kept == [2.0, 3.0, 6.2, 8.2, 12.2, 14.2, 24.2, 26.2]
 
 
 def test_the_prologue_begins_again_once_denormal_numbers_cost_more(clock):
     parts, looks = Parts(clock, 9, 9, 9, 9, 9), Looks(clock, slower_from=30)
     run_for(120, begin(parts, looks=looks), clock)
     assert [round(at - 100) for at in parts.began] == [0, 6, 12, 24, 38]
-    assert looks.kept[-1] == 37.6
+    assert looks.kept[-2:] == [37.6, 39.8]
 
 
 def test_an_operator_that_was_cut_off_keeps_denormal_numbers_from_being_looked_for(clock):
@@ -152,7 +154,7 @@ def test_an_operator_that_was_cut_off_keeps_denormal_numbers_from_being_looked_f
     prologue = begin(parts, looks=looks)
     parts.cut_operators_off = True
     run_for(120, prologue, clock)
-    assert looks.looked == [2.0]
+    assert looks.looked == [2.0, 3.0]
     assert parts.began == [100.0]
 
 

@@ -163,6 +163,9 @@ def test_another_recording_is_worth_it_from_twice_the_cost_on():
     assert not watch.look()
     kept.append(torch.full((8, 1024), TINY))
     assert watch.look()
+    watch.keep_more()
+    assert len(watch.found or ()) == 2
+    assert not watch.look()
 
 
 def test_what_they_cost_in_all():
