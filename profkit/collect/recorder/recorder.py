@@ -100,8 +100,7 @@ class Recorder:
         self.cycles = CycleWatch(plan, schedule, recordings, lambda: allowance.events_left, is_awaited)
         self._calls = calls = CallWatch()
         gradients, self._padding = GradientWatch(calls.aside), PaddingWatch(calls.aside, is_user, guard)
-        denormals = DenormalWatch()
-        self._prologue = prologue = Prologue(recordings, tracer, *limits, allowance, denormals)
+        self._prologue = prologue = Prologue(recordings, tracer, *limits, allowance, denormals := DenormalWatch())
         self._on_cuda = partial(guard, self._when_cuda_starts)
         self._bounds = bounds = Bounds(*limits, allowance, partial(guard, self._look), self._watched_s, calls.seen)
         act = self.hears, partial(self._work, self._cut_off), self._move_on
