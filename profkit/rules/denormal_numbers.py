@@ -70,7 +70,7 @@ _UNCERTAINTY = 0.3
 """Between two looks at the tensors their numbers change, and operators differ."""
 _NOT_LOOKED_AT = "what numbers tensors hold was not read (run a program with steps, or a longer one, under profkit)"
 _FIX = (
-    "Call `torch.set_flush_denormal(True)` where the program starts, before anything runs in several threads: it holds "
+    "Call `torch.set_flush_denormal(True)` where the program starts, before anything runs in several threads. It holds "
     "for the thread that calls it and for those that it starts later. Numbers below {tiny} then count as zero. Where "
     "it returns False, set what is tiny to zero now and then: `x[x.abs() < 1e-30] = 0`."
 )
