@@ -289,6 +289,18 @@ class UnreadResult(Struct, frozen=True):
     shape: tuple[int, ...]
 
 
+class DenormalTensors(Struct, frozen=True):
+    """Tensors on the CPU of this ``shape`` and ``type`` (``float`` or ``double``), of whose numbers the ``share`` is
+    denormal: nearer to zero than the smallest normal number, but not zero. One thread took ``slow_ns`` to multiply one
+    of their numbers, and ``usual_ns`` with ones in place of the denormal ones."""
+
+    shape: tuple[int, ...]
+    type: str
+    share: float
+    slow_ns: float
+    usual_ns: float
+
+
 class SharedRows(Struct, frozen=True):
     """A layer's ``call`` with so many ``rows``, of which the share ``again`` went through the same weights in an
     earlier call of the step, most of them in the ``first``. Both are the numbers of their events in the located step.
@@ -605,7 +617,8 @@ class Run:
 
     Watches: ``unwatched`` says what kept some from seeing everything, and what to do. ``flow`` is the data flow of the
     located step. ``padding`` are the inputs of the
-    first and the located step that are padded, None if none was looked at.
+    first and the located step that are padded, None if none was looked at. ``denormals`` are the tensors with denormal
+    numbers that slowed the CPU down as the recording began, None if none was looked for.
 
     Steps: ``window`` counts the recordings of one run of the program, from 1; the first names the directories of the
     others, beside its own. ``signals_per_step`` is how often ``step_signal`` comes in a step: an epoch may be one step,
@@ -632,6 +645,7 @@ class Run:
     recomputation: Recomputation | None = None
     flow: DataFlow | None = None
     padding: tuple[PaddedInput, ...] | None = None
+    denormals: tuple[DenormalTensors, ...] | None = None
     repeated_calls: tuple[RepeatedCall, ...] | None = None
     unwatched: tuple[Unwatched, ...] = ()
     step_signal: str | None = None

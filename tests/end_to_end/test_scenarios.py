@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
+from profkit.collect.tensors.denormals import read_tensors
 from profkit.diagnosis.catalogue import Scenario, list_scenarios
 from profkit.findings.values import no_gain_note
 from tests.end_to_end.recording import RUN
@@ -46,6 +48,8 @@ def test_the_pitfall_comes_first_and_on_its_line(scenario: Scenario, diagnose_va
     unable += [note for note in outcome.diagnosis["health"] if note.startswith(no_gain)]
     if scenario.needs_measuring and unable:
         pytest.skip(unable[0])
+    if scenario.triggers == ("denormal-numbers",) and not read_tensors([torch.full((1 << 16,), 1e-40)]):
+        pytest.skip("this processor computes with denormal numbers as fast as with others")
     findings = outcome.diagnosis["findings"]
     kinds = {found["kind"] for found in findings if found["rule"] in scenario.triggers}
     first = next((found for found in findings if found["kind"] in kinds), None)  # a fault may stand below a chance

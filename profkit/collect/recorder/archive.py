@@ -25,6 +25,7 @@ from profkit.collect.recorder.prologue import Prologue
 from profkit.collect.sessions.detaching import STAYS_ATTACHED, stays_attached
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
+from profkit.collect.tensors.denormals import DenormalWatch
 from profkit.collect.tensors.gradients import GradientWatch
 from profkit.collect.tensors.padding import PaddingWatch
 from profkit.collect.tensors.recomputation import CallWatch
@@ -67,6 +68,7 @@ class Parts:
     functions: FunctionWatch
     gradients: GradientWatch
     padding: PaddingWatch
+    denormals: DenormalWatch
 
 
 class RunFile:
@@ -163,6 +165,7 @@ class Archive:
             identity=self._rank.identity,
             feeding=parts.signals.feeding,
             unwatched=self._unwatched,
+            denormals=parts.denormals.found,
             compiled=read_compiled(self._is_user.__getitem__),
             generated=read_generated_code(),
             notes=tuple(dict.fromkeys((*self._notes, *parts.tracer.notes, *parts.memory.notes))),

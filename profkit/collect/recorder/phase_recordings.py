@@ -9,7 +9,7 @@ from math import inf
 from types import FunctionType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
@@ -47,7 +47,7 @@ taken for events, is then not that of the steps. The next may last this many tim
 as lines are marked in it. So a loop of small operators at its end costs no more than some seconds."""
 _TRACED_PER_S = 100_000
 """Line marks let events come at most about so fast: 54,000 to 110,000 were measured."""
-_WATCHED = (FunctionType, nn.Module, Optimizer, Parameter)
+_WATCHED = (FunctionType, nn.Module, Optimizer, Parameter, Tensor)
 """What the watches look for that begin with a step, among all objects."""
 
 
@@ -294,6 +294,8 @@ class PhaseRecordings:
             self._parts.signals.forget_uses()
             if not self._plan.is_light:
                 self._gradients.begin()
+                self._parts.denormals.look()
+                self._parts.denormals.keep()
         are_large = is_first and self._prologue.was_filled_by_events
         is_second, trusts_pace = is_first and self._archive.is_second, is_first and self._knows_pace
         most_s = min(self._most_s, self._longest_s) if trusts_pace else self._most_s
@@ -376,6 +378,7 @@ class PhaseRecordings:
         if self._calls.is_installed or ended is Phase.LOCATED:  # it may have left within the step, its budget used
             with self._allowance.spending():
                 self._calls.end_step()
+            self._parts.denormals.add(self._calls.denormals)
             self._file.set(recomputation=self._calls.found, flow=self._calls.flow)
         if self._functions.is_installed:
             with self._allowance.spending():

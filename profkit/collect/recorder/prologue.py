@@ -8,11 +8,17 @@ A program that has ended no step by then usually moves on to other work: it has 
 So profkit records it again for a moment when it has run two, four and eight times as long, and keeps the last part of
 about the same size. Each time at least half of what may still be recorded stays for steps: a data set that was filled
 element by element for twenty seconds had used up all of it in three parts, and none of the steps after it was recorded.
+
+Numbers that have decayed to nearly zero slow a program down late in its run (`profkit.collect.tensors.denormals`). So
+as long as no step ends, profkit looks for them now and then, and records again once they cost twice as much as in the
+recording.
 """
 
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
+from math import inf
 
 from profkit.collect.machine.heap import give_back
 from profkit.collect.machine.patience import Patience
@@ -24,6 +30,8 @@ from profkit.collect.sessions.held_memory import HeldMemory
 from profkit.collect.sessions.host_marks import free_cycles
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
+from profkit.collect.sessions.session import pause_marked
+from profkit.collect.tensors.denormals import DenormalWatch
 
 GROWTH_BYTES = 8 << 20
 """How much the process may grow in one part: 18,000 to 70,000 events. Twice as many took the whole allowance of the
@@ -42,10 +50,14 @@ _AGAIN = (2.0, 4.0, 8.0)
 """When to record again, in multiples of the prologue's length. Each time costs a second or two in which every line is
 marked, so there are no more."""
 _OF_WHAT_IS_LEFT = 2
-"""One part in so many of the events that may still be recorded is a later part of the prologue."""
+"""One part in so many of the events that may still be recorded is a later part of the prologue. If denormal numbers
+slow the program down, it is worth all of them."""
 _LEAST_WAIT_S, _AGAIN_S = 2.0, 2.0
 """The least length that the prologue counts as, and the longest that a later part may last. This is patience, as is the
 limit of the first part: a program that waits ends no step either."""
+_FIRST_LOOK_S, _RARER = 2.0, 1.6
+"""When to look for denormal numbers first, and again each time that the program has run so many times as long. A look
+takes 40 to 80 ms, as it walks through all objects: 8 come in the first minute, and 9 more in an hour."""
 
 _SAY_STEPS = "call step() after each, or choose --steps-from"
 
@@ -62,13 +74,15 @@ class Prologue:
         limit_s: float,
         memory: HeldMemory,
         allowance: Allowance,
+        denormals: DenormalWatch,
     ) -> None:
         self.events = 0
         self.was_full = self.was_renewed = False
         self.ended = ""
         self._recordings, self._tracer, self._limit_s, self._memory = recordings, tracer, limit_s, memory
-        self._allowance = allowance
+        self._allowance, self._denormals = allowance, denormals
         self._is_on, self._records = False, True
+        self._denormals_at = inf
         self._begun, self._patience = 0.0, Patience(limit_s)
         self._full_bytes = self._begun_bytes = 0
         self._spent_lines = self._looks = 0
@@ -80,6 +94,7 @@ class Prologue:
         """Begin; if it is not recorded, it ends when a step should have ended by now."""
         self._is_on, self._records = True, is_recorded
         self._begun = time.monotonic()
+        self._denormals_at = self._begun + _FIRST_LOOK_S if is_recorded else inf
         self._patience = Patience(self._limit_s if is_recorded else _LEAST_WAIT_S)
         self._full_bytes = sys.maxsize
         if is_recorded:
@@ -87,7 +102,7 @@ class Prologue:
 
     def close(self) -> None:
         """The first step or the program ended."""
-        self._again_at = []
+        self._again_at, self._denormals_at = [], inf
         self._tracer.stop(sys._getframe())
         if self._is_on:
             self._is_on = False
@@ -99,8 +114,10 @@ class Prologue:
 
     def is_due(self) -> bool:
         """Whether it is time for `look_at`; called on another thread."""
+        if time.monotonic() > self._denormals_at:
+            return True
         if not self._is_on:
-            return bool(self._again_at) and time.monotonic() > self._again_at[0]
+            return self._is_again_due
         computed_s = time.process_time()
         if computed_s - self._looked_s >= _LOOK_S:
             self._looked_s = computed_s
@@ -113,9 +130,10 @@ class Prologue:
         This never stops a recording and begins another at once: operators open at the stop would end in the new
         recording, which crashes the process.
         """
+        is_slower = self._look_for_denormals()
         if not self._is_on:
-            if self.is_due() and not inductor_is_being_imported():  # else the next look
-                self._begin_again()
+            if (is_slower or self._is_again_due) and not inductor_is_being_imported():  # else the next look
+                self._begin_again(is_slower)
             return self.was_full
         self._tracer.stop(sys._getframe())
         has_grown = max(1, self._looks) >= self._least_looks and self._is_larger()
@@ -168,19 +186,44 @@ class Prologue:
             self.events = self._recordings.keep_prologue()
             self._allowance.note_size(self.events, grown_bytes)
             self.was_renewed |= before not in (None, self._recordings.prologue)
+            with self._allowance.spending():
+                self._denormals.look()
+            self._denormals.keep_more()
         if is_first:  # leave out the time that stopping and writing took
             waited, kept_s = max(_LEAST_WAIT_S, over - self._begun), time.monotonic() - over
             self._again_at = [self._begun + times * waited + kept_s for times in _AGAIN]
         if self._recordings.cut_operators_off or not self._records:
-            self._again_at = []
+            self._again_at, self._denormals_at = [], inf
 
-    def _begin_again(self) -> None:
-        """Record where the program is now. Operators that are open now began unrecorded, so their ends do no harm."""
-        self._again_at.pop(0)
-        least = _OF_WHAT_IS_LEFT * max(MANY_EVENTS, self.events)
+    def _look_for_denormals(self) -> bool:
+        """If due. Returns whether they slow the program down far more than when the recording began. One that goes on
+        is of a program that has them."""
+        now = time.monotonic()
+        if now <= self._denormals_at:
+            return False
+        self._denormals_at = self._begun + _RARER * (now - self._begun)
+        with self._allowance.spending(), pause_marked() if self._is_on else nullcontext():
+            is_slower = self._denormals.look()
+            if self._is_on:
+                self._denormals.keep_more()
+        return is_slower
+
+    @property
+    def _is_again_due(self) -> bool:
+        return bool(self._again_at) and time.monotonic() > self._again_at[0]
+
+    def _begin_again(self, is_slower: bool) -> None:
+        """Record where the program is now, which denormal numbers may have made slower. Operators that are open now
+        began unrecorded, so their ends do no harm."""
+        if self._is_again_due:
+            self._again_at.pop(0)
+        least = (1 if is_slower else _OF_WHAT_IS_LEFT) * max(MANY_EVENTS, self.events)
         if self._recordings.running is None and self._allowance.events_left >= least:
             self._patience = Patience(min(self._limit_s, _AGAIN_S))
             give_back()  # else a million events would fit unseen into the heap that the last stop freed
+            if not is_slower:
+                self._denormals.look()
+            self._denormals.keep()
             self._begin_part()
             self._is_on = True
 

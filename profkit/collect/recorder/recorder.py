@@ -44,6 +44,7 @@ from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
 from profkit.collect.sessions.session import is_capturing, when_cuda_starts
 from profkit.collect.stacks.requests import StackRequests
+from profkit.collect.tensors.denormals import DenormalWatch
 from profkit.collect.tensors.gradients import GradientWatch
 from profkit.collect.tensors.padding import PaddingWatch
 from profkit.collect.tensors.recomputation import CallWatch
@@ -99,7 +100,7 @@ class Recorder:
         self.cycles = CycleWatch(plan, schedule, recordings, lambda: allowance.events_left, is_awaited)
         self._calls = calls = CallWatch()
         gradients, self._padding = GradientWatch(calls.aside), PaddingWatch(calls.aside, is_user, guard)
-        self._prologue = prologue = Prologue(recordings, tracer, *limits, allowance)
+        self._prologue = prologue = Prologue(recordings, tracer, *limits, allowance, denormals := DenormalWatch())
         self._on_cuda = partial(guard, self._when_cuda_starts)
         self._bounds = bounds = Bounds(*limits, allowance, partial(guard, self._look), self._watched_s, calls.seen)
         act = self.hears, partial(self._work, self._cut_off), self._move_on
@@ -110,7 +111,7 @@ class Recorder:
         self._memory = memory = MemoryWatch(directory, is_user)
         census = Census(is_user, GrowthLines(tracer.was_executed), subject.generators)
         seen = recordings, prologue, tracer, census, self._sampler, memory, calls, FunctionWatch(is_user)
-        parts = Parts(schedule, self.choice, self.signals, *seen, gradients, self._padding)
+        parts = Parts(schedule, self.choice, self.signals, *seen, gradients, self._padding, denormals)
         self._archive = Archive(directory, self._file, parts, is_user, self._notes, replaces)
         self._phases = PhaseRecordings(plan, allowance, bounds, parts, self._archive, self._file, self._notes)
 

@@ -38,6 +38,7 @@ from profkit.collect.program.living import living
 from profkit.collect.sessions.host_marks import open_mark
 from profkit.collect.tensors.askers import asking
 from profkit.collect.tensors.call_budget import NOTICED, CallBudget
+from profkit.collect.tensors.denormals import InputWatch
 from profkit.collect.tensors.flow import FlowWatch
 from profkit.collect.tensors.identities import Identities, Identity, Memory, is_plain
 from profkit.collect.tensors.matrix_forms import FormWatch
@@ -47,7 +48,7 @@ from profkit.collect.tensors.sparse_factors import FactorWatch
 from profkit.collect.tensors.unread import UnreadResults
 from profkit.collect.tensors.zeroed import ZeroedResults
 from profkit.core.marks import CALL_MARK
-from profkit.run.directory import DataFlow, MatrixForm, Recomputation, SharedRows, SparseFactor
+from profkit.run.directory import DataFlow, DenormalTensors, MatrixForm, Recomputation, SharedRows, SparseFactor
 
 _SOON_S, _MOST_TRIES = 0.002, 1000
 """How often, and how many times, a mode that is in use asks to leave."""
@@ -123,10 +124,12 @@ class _Call:
 
 class CallWatch(overrides.TorchFunctionMode):
     """`begin`, then `end_step` twice. ``found`` is None if nothing could be watched, and ``budget`` says why.
+    ``denormals`` are tensors that the located step's calls took (`profkit.collect.tensors.denormals`).
     `take_spent_ns` returns the CPU time spent on watching since its last call."""
 
     def __init__(self) -> None:
         self.found: Recomputation | None = None
+        self.denormals: tuple[DenormalTensors, ...] = ()
         self._followed: DataFlow | None = None
         self.budget = CallBudget()
         self.sampling = CallSampling()
@@ -148,7 +151,7 @@ class CallWatch(overrides.TorchFunctionMode):
         self._makers: dict[Identity, _Call] = {}
         self._calls = []
         self._zeroed, self._unread, self._flow = ZeroedResults(), UnreadResults(), FlowWatch()
-        self._rows, self._factors, self._forms = RowWatch(), FactorWatch(), FormWatch()
+        self._rows, self._factors, self._forms, self._inputs = RowWatch(), FactorWatch(), FormWatch(), InputWatch()
 
     @property
     def flow(self) -> DataFlow | None:
@@ -163,6 +166,7 @@ class CallWatch(overrides.TorchFunctionMode):
         """The located step begins. Watch it, unless the program would notice the mode."""
         self.stop()
         self.found, self._followed, self.budget, self.sampling = None, None, CallBudget(), CallSampling()
+        self.denormals = ()
         if _push is not None and not self.is_installed and _is_unnoticed():
             self._step = self._graphs = self._begun_ns = 0
             self._thread, self.is_on = threading.get_ident(), True
@@ -194,7 +198,7 @@ class CallWatch(overrides.TorchFunctionMode):
             self.found = Recomputation(
                 again=tuple(pairs), looked_at=len(self._calls), rows=rows, sparse=sparse, forms=self._of_matrices()
             )
-            self._followed = self._flow.found
+            self._followed, self.denormals = self._flow.found, self._inputs.found
         else:
             across = {call.first.number for call in needless if call.first and call.first.step < self._step}
             self.found = replace(self.found or Recomputation(), each_step=tuple(sorted(across)))
@@ -392,6 +396,7 @@ class CallWatch(overrides.TorchFunctionMode):
             maker.users.append(call)
         memories = [self._identities.memory_of(tensor) for tensor in given] if self._step == 0 else []
         if self._step == 0:
+            self._inputs.note(given)
             self._flow.begin(name, call is not None, [*zip(memories, given, strict=True)], len(given) == len(every))
             self._unread.take(None if call is None else call.number, name, memories)
             if call is not None:

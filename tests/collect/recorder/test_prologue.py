@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable
+from math import inf
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from profkit.collect.sessions.allowance import Allowance
 from profkit.collect.sessions.held_memory import HeldMemory
 from profkit.collect.sessions.lines import LineTracer
 from profkit.collect.sessions.recordings import Recordings
+from profkit.collect.tensors.denormals import DenormalWatch
 from profkit.source.user_code import UserFiles
 
 NOTHING = HeldMemory(lambda: 0, lambda: None)
@@ -35,7 +37,7 @@ def tensor_that_lived_during(look: Callable[[], object]) -> object:
 def test_checking_the_prologue_keeps_nothing_of_the_program_alive(limit_s, tmp_path):
     """A frame that refers to itself would wait for the garbage collector, with its callers and all that they hold."""
     recordings, tracer = Recordings(tmp_path, lambda: None, Allowance()), LineTracer(UserFiles((tmp_path,)))
-    prologue = Prologue(recordings, tracer, limit_s, NOTHING, Allowance())
+    prologue = Prologue(recordings, tracer, limit_s, NOTHING, Allowance(), DenormalWatch())
     prologue.begin()
     try:
         assert tensor_that_lived_during(prologue.look_at) is None
@@ -78,9 +80,30 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     return times
 
 
-def begin(parts: Parts, held: HeldMemory = NOTHING, allowance: Allowance | None = None) -> Prologue:
+class Looks:
+    """Stands in for the watch of denormal numbers, which cost more from one second on, until that is kept."""
+
+    def __init__(self, clock: dict[str, float], slower_from: float = inf) -> None:
+        self.looked: list[float] = []
+        self.kept: list[float] = []
+        self._clock, self._slower_from = clock, slower_from
+
+    def look(self) -> bool:
+        self.looked.append(round(self._clock["now"] - 100, 1))
+        return self.looked[-1] >= self._slower_from > max(self.kept, default=0)
+
+    def keep(self) -> None:
+        self.kept.append(self.looked[-1])
+
+    keep_more = keep
+
+
+def begin(
+    parts: Parts, held: HeldMemory = NOTHING, allowance: Allowance | None = None, looks: Looks | None = None
+) -> Prologue:
     """A prologue of three seconds that has just begun."""
-    prologue = Prologue(parts, parts, 3.0, held, allowance or Allowance())
+    looks = looks or Looks({"now": 0.0})
+    prologue = Prologue(parts, parts, 3.0, held, allowance or Allowance(), looks)
     prologue.begin()
     return prologue
 
@@ -111,10 +134,34 @@ def test_a_program_that_ends_no_step_is_recorded_again_later(clock):
     assert (prologue.was_full, prologue.was_renewed) == (True, True)
 
 
+def test_denormal_numbers_are_looked_for_less_and_less_often(clock):
+    """At both ends of each later part, too; while a part is recorded, what was seen is about it."""
+    parts, looks = Parts(clock, 9, 9, 9, 9), Looks(clock)
+    run_for(60, begin(parts, looks=looks), clock)
+    assert looks.looked == [2.0, 3.0, 3.4, 5.6, 6.2, 8.2, 9.0, 12.2, 14.2, 14.6, 23.4, 24.2, 26.2, 37.6]
+    assert looks.kept == [2.0, 3.0, 6.2, 8.2, 12.2, 14.2, 24.2, 26.2]
+
+
+def test_the_prologue_begins_again_once_denormal_numbers_cost_more(clock):
+    parts, looks = Parts(clock, 9, 9, 9, 9, 9), Looks(clock, slower_from=30)
+    run_for(120, begin(parts, looks=looks), clock)
+    assert [round(at - 100) for at in parts.began] == [0, 6, 12, 24, 38]
+    assert looks.kept[-2:] == [37.6, 39.8]
+
+
+def test_an_operator_that_was_cut_off_keeps_denormal_numbers_from_being_looked_for(clock):
+    parts, looks = Parts(clock, 9), Looks(clock, slower_from=30)
+    prologue = begin(parts, looks=looks)
+    parts.cut_operators_off = True
+    run_for(120, prologue, clock)
+    assert looks.looked == [2.0, 3.0]
+    assert parts.began == [100.0]
+
+
 def test_an_unrecorded_prologue_is_soon_over(clock):
     """Then calls of the model may end steps. After an interruption, as for a fork, it goes on unrecorded."""
     parts = Parts(clock, 0, 0)
-    prologue = Prologue(parts, parts, 30.0, HeldMemory(lambda: 9, lambda: None), Allowance())
+    prologue = Prologue(parts, parts, 30.0, HeldMemory(lambda: 9, lambda: None), Allowance(), Looks(clock))
     prologue.begin(is_recorded=False)
     prologue.go_on()
     run_for(1, prologue, clock)

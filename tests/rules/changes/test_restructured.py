@@ -489,6 +489,15 @@ def test_products_use_what_the_finding_names():
         changed("full-precision-matmul", text, fix="float16")
 
 
+def test_denormal_numbers_count_as_zero_behind_the_imports():
+    text = "import torch as t\nfrom math import exp\n\nx = t.ones(9)\nx.mul_(exp(-90))  # here\n"
+    assert changed("denormal-numbers", text) == text.replace("exp\n", "exp\nt.set_flush_denormal(True)\n", 1)
+    with pytest.raises(Refused, match="calls `set_flush_denormal` already"):
+        changed("denormal-numbers", text.replace("x = ", "t.set_flush_denormal(True)\nx = "))
+    with pytest.raises(Refused, match="does not import torch"):
+        changed("denormal-numbers", "import numpy\nx.mul_(2)  # here\n")
+
+
 def test_a_cast_that_the_next_one_takes_back_goes():
     assert changed("dtype-round-trip", "x = f(x.float()).double()\n", message=TRIP) == "x = f(x.float())\n"
     assert changed("dtype-round-trip", "x = f(x).to(torch.float64)\n", message=TRIP) == "x = f(x)\n"
