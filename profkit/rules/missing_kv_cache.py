@@ -32,9 +32,10 @@ and values does not count.
 
 If each pass is a step, the recorded ones are over a few lengths. If the steps that were timed after them get longer
 step by step, at least those of the first text, the share is one of all these steps: with a cache each takes what is
-left of a recorded one. That attention looks back on more tokens does not count. Else the finding says that longer texts
-gain more. It is an opportunity: the model has to learn to go on from a cache or a
-state, and its results differ by rounding.
+left of a recorded one. That attention looks back on more tokens does not count. Else the share is that of the recorded
+lengths, and the finding tells that of texts twice as long: what a cache saves is twice as much there, the rest stays.
+
+It is an opportunity: the model has to learn to go on from a cache or a state, and its results differ by rounding.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from profkit.patterns import (
 )
 from profkit.patterns.places.callers import model_call_sites
 from profkit.patterns.serving.lookups import lengths_of, table_and_ids
-from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, rule
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_share, rule
 from profkit.savings import Edit, computing_ns, memory_bytes_per_ns, take_less, without_share
 from profkit.savings.pricing import dispatch_ns
 from profkit.savings.replay import replay
@@ -124,7 +125,8 @@ def missing_kv_cache(facts: Facts) -> Suspicions:
         yield Suspicion(
             message=f"A model with {'causal attention' if has_attention else 'a recurrent layer'} reads all tokens "
             f"again for each one that it adds. That is {calls:,} pass{'es' * (calls > 1)} a step, over "
-            f"{min(lengths):,} to {max(lengths):,} tokens, of which one is new." + _of_others(facts, calls, later_ns),
+            f"{min(lengths):,} to {max(lengths):,} tokens, of which one is new."
+            + _of_others(facts, once, calls, later_ns),
             fix=_OF_ATTENTION if has_attention else _OF_RECURRENCE,
             rows=lookups,
             edit=_over_later(facts, once, later_ns) if later_ns else once,
@@ -149,10 +151,12 @@ def _later_ns(facts: Facts) -> float:
     return mean_ns if mean_ns > step_time(facts).ns else 0.0
 
 
-def _of_others(facts: Facts, calls: int, later_ns: float) -> str:
-    """What the message says of texts of other lengths than the recorded ones."""
+def _of_others(facts: Facts, once: Edit, calls: int, later_ns: float) -> str:
+    """What the message says of texts of other lengths than the recorded ones. What a cache saves grows with them."""
     if not later_ns:
-        return "" if calls > 1 else " Over longer texts a cache saves more than this."
+        share = replay(facts, once).fraction
+        doubled = format_share(2 * share / (1 + share))
+        return "" if calls > 1 else f" Over texts twice as long a cache would save about {doubled} of a step."
     times = later_ns / step_time(facts).ns
     return f" Steps behind the recorded ones take {times:.1f} times as long on average: the share is one of these."
 
