@@ -68,7 +68,8 @@ from profkit.rules.base import (
     rule,
 )
 from profkit.run.directory import why_unwatched
-from profkit.savings import Edit, combine, leave_out, leave_out_around
+from profkit.savings import Edit, combine, leave_out
+from profkit.savings.pricing import leave_out_around
 from profkit.trace import NONE, Bools, Category, Int64s, Rows, distinct, distinct_rows
 
 _FILLS = tuple(
