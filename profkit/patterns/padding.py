@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -30,6 +30,8 @@ _FINEST = 64
 """How much shorter a convolution's input may be than the batch: six layers that halve it."""
 _KINDS = ("mask", "ids", "values")
 """What a padded input may be, the most certain first."""
+_SURE = 2.0
+"""Standard errors."""
 _MOST_NAMED = 3
 """Ids, their mask and the labels."""
 
@@ -38,8 +40,9 @@ class PaddedLength(Struct, frozen=True):
     """A length to which batches of ``rows`` rows are padded, by all inputs that share it.
 
     ``longest`` is what the longest row of a batch uses of the ``length`` positions, ``mean`` what a row uses on
-    average, both over the ``batches`` that were seen; these had the ``lengths``. ``dims`` are the padded dimensions of
-    the widest input, of ``ndim`` dimensions.
+    average, both over the batches that were seen; ``shares`` are of each batch the share that its longest row uses. The
+    batches of the recorded steps had the ``lengths``. ``dims`` are the padded dimensions of the widest input, of
+    ``ndim`` dimensions.
     """
 
     names: tuple[str, ...]
@@ -49,7 +52,7 @@ class PaddedLength(Struct, frozen=True):
     lengths: tuple[int, ...]
     longest: float
     mean: float
-    batches: int
+    shares: tuple[float, ...]
     dims: int
     ndim: int
     is_left: bool
@@ -57,8 +60,27 @@ class PaddedLength(Struct, frozen=True):
     sites: tuple[CallSite, ...]
 
     @property
-    def longest_share(self) -> float:
-        return self.longest / self.length
+    def batches(self) -> int:
+        return len(self.shares)
+
+    @property
+    def unseen(self) -> float:
+        """The share of a batch's padding that longer rows than those seen may use, half of the most that is expected:
+        a further batch has the longest row of all with a chance of one in so many batches, and it may fill the batch.
+        """
+        return 0.5 / (self.batches + 1)
+
+    def used_share(self, power: int = 1) -> float:
+        """What is expected of the share that a batch's longest row uses, or of its square."""
+        return (1 - self.unseen) * float(np.mean(np.power(self.shares, power))) + self.unseen
+
+    @property
+    def uncertainty(self) -> float:
+        """How far the share of positions that no row uses may be off, of itself: by rows that were not seen or, with
+        95 %, by chance (twice the standard error of a mean)."""
+        unused = 1 - np.array(self.shares)
+        chance = _SURE * unused.std(ddof=1) / np.sqrt(self.batches) if self.batches > 1 else 0.0
+        return float(max(self.unseen * unused.mean(), chance) / max(1 - self.used_share(), 1e-9))
 
     @property
     def mean_share(self) -> float:
@@ -81,7 +103,7 @@ def _join(rows: int, length: int, inputs: Sequence[PaddedInput]) -> PaddedLength
     """The inputs of one length. Its figures are those of the input of which most batches were seen, the mask first."""
     best = min(inputs, key=lambda one: (_KINDS.index(one.kind), -len(one.batches)))
     widest = max(inputs, key=lambda one: len(one.shape))
-    share = [(batch.longest / batch.length, batch.mean / batch.length) for batch in best.batches]
+    share = [(batch.longest / batch.length, batch.mean / batch.length) for batch in (*best.batches, *best.later)]
     longest, mean = np.mean(share, axis=0).tolist()
     names = dict.fromkeys(one.name for one in sorted(inputs, key=lambda one: one.site is None) if one.name)
     return PaddedLength(
@@ -92,7 +114,7 @@ def _join(rows: int, length: int, inputs: Sequence[PaddedInput]) -> PaddedLength
         lengths=tuple(sorted({length, *(batch.length for one in inputs for batch in one.batches)})),
         longest=longest * length,
         mean=mean * length,
-        batches=len(best.batches),
+        shares=tuple(of_longest for of_longest, _ in share),
         dims=sum(size == length for size in widest.shape[1:]) if len(widest.shape) > 3 else 1,
         ndim=len(widest.shape),
         is_left=best.is_left,
@@ -134,7 +156,11 @@ def _each_once(sites: Iterable[CallSite]) -> tuple[CallSite, ...]:
     return tuple(dict.fromkeys(sites))
 
 
-def computing_padding(facts: Facts, padded: PaddedLength, left: float) -> tuple[Rows, Float64s]:
+Left = Callable[[int], float]
+"""The share of the positions that stays, to the power of the dimensions that have it: on average over batches."""
+
+
+def computing_padding(facts: Facts, padded: PaddedLength, left: Left) -> tuple[Rows, Float64s]:
     """The operators of the measured steps that compute a padded length, and the share of each that stays if the share
     ``left`` of the positions does: their square in tables of scores between all positions."""
     rows = program_operators(facts)
@@ -145,7 +171,7 @@ def computing_padding(facts: Facts, padded: PaddedLength, left: float) -> tuple[
     return rows[share < 1], share[share < 1]
 
 
-def _share_left(padded: PaddedLength, left: float, spatial: int, name: str, shapes: list[tuple[int, ...]]) -> float:
+def _share_left(padded: PaddedLength, left: Left, spatial: int, name: str, shapes: list[tuple[int, ...]]) -> float:
     lengths = {length + shift for length in padded.lengths for shift in _SHIFTED}
     flat = {padded.rows * length for length in lengths}
     given = [shape for shape in shapes if shape]
@@ -154,13 +180,13 @@ def _share_left(padded: PaddedLength, left: float, spatial: int, name: str, shap
     if name == "embedding" and len(given) > 1:
         indices, words = int(np.prod(given[1])), given[0][0]
         is_padded = bool(lengths & set(given[1])) or indices in flat
-        return (words + 2 * left * indices) / (words + 2 * indices) if is_padded else 1.0
+        return (words + 2 * left(1) * indices) / (words + 2 * indices) if is_padded else 1.0
     if spatial and len(given[0]) == spatial and given[0][0] == padded.rows:
         finest = padded.length // _FINEST
-        return left**padded.dims if max(1, finest) < given[0][-1] <= max(lengths) else 1.0
+        return left(padded.dims) if max(1, finest) < given[0][-1] <= max(lengths) else 1.0
     if _is_table(name, given, lengths):
-        return left**2
-    return left if any(_is_padded(shape, padded.rows, lengths, flat) for shape in given) else 1.0
+        return left(2)
+    return left(1) if any(_is_padded(shape, padded.rows, lengths, flat) for shape in given) else 1.0
 
 
 def _is_table(name: str, given: list[tuple[int, ...]], lengths: set[int]) -> bool:

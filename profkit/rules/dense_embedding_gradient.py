@@ -21,10 +21,11 @@ Use instead
     optimizer = torch.optim.Adagrad(table.parameters())
 
 How the saving is estimated
-The zero-fill, the additions to the gradient and the optimizer's passes over the table shrink to the rows looked up. A
-sparse gradient takes twice as long per row as a dense one, because it is sorted and summed first. On a GPU each pass
-keeps one of its launches, enough for so few rows, and the host's time for it. Of an operator that passes over several
-parameters, the table's part is its share of the elements.
+The backward node with its zero-fill, the additions to the gradient and the optimizer's passes over the table shrink to
+the rows looked up. A sparse gradient is sorted and summed first, and the update looks its rows up in the state: per row
+it takes three times as long as a dense one with Adagrad, four times with SparseAdam, and about as long with SGD, which
+keeps no state. On a GPU each pass keeps one of its launches, enough for so few rows, and the host's time for it. Of an
+operator that passes over several parameters, the table's part is its share of the elements.
 """
 
 from __future__ import annotations
@@ -61,7 +62,6 @@ _ARGUMENTS = {_BACKWARD: (2, 4), _BAG_BACKWARD: (5, 6)}
 """The places of the number of rows and of ``scale_grad_by_freq`` among the arguments (``native_functions.yaml``). The
 first two arguments are the gradient and the indices."""
 _MODE, _MAXIMUM = 7, "2"
-_FILLS = ("aten::zero_", "aten::fill_")
 _ADDS = ("aten::add", "aten::add_")
 _NORMS = ("aten::linalg_vector_norm", "aten::norm", "aten::_foreach_norm")
 """`clip_grad_norm_` takes these, and refuses sparse gradients."""
@@ -75,10 +75,12 @@ addition that is not in place is weight decay, a product is SGD momentum, a maxi
 _MOST_LOOKED_UP = 0.25
 """With half of the rows a sparse step took as long as a dense one: SGD, Adagrad and SparseAdam on tables of 20,000 and
 200,000 rows of 64, on one CPU."""
-_SPARSE_COST = 2.0
-"""In the same runs, for 1/16 to 1/4 of the rows, a sparse row took 0.6 to 3 times as long as a dense one."""
+_SPARSE_COST = {"SGD": 1.0, "Adagrad": 3.0, "Adam": 4.0}
+"""How many times as long a sparse row takes as a dense one, backward pass and update together. In eleven runs, for
+1/1000 to a quarter of the rows of seven tables, that was 0.3 to 3.1 with SGD, 1.6 to 5.3 with Adagrad and 1.7 to 10
+with SparseAdam, half of them 0.4 to 1.3, 2.7 to 3.6 and 2.9 to 5.8 (torch 2.13, one thread of a busy Xeon)."""
 _UNCERTAINTY = 0.3
-"""What that range of 0.6 to 3 means for the saving if a seventh of the rows is looked up; for fewer it means less."""
+"""What these ranges mean for the saving if a seventh of the rows is looked up; for fewer it means less."""
 
 
 class _Table(Struct, frozen=True):
@@ -99,6 +101,7 @@ def dense_embedding_gradient(facts: Facts) -> Suspicions:
         raise CannotLook("the gradients are averaged over processes, and not every backend averages sparse ones")
     for table in tables:
         share = by_shapes(facts, slice(None), partial(_share_of, table.shape), float)
+        share[table.nodes] = 1.0
         rows = _find_passes(facts, table, share)
         updating = rows[facts.updates.inside[rows]]
         optimizer = _optimizer_of(facts, updating)
@@ -156,9 +159,8 @@ def _find_passes(facts: Facts, table: _Table, share: Float64s) -> Rows:
     """The operators that pass over the table. None if the gradient's norm is taken, for which it has to be dense."""
     trace, tree = facts.trace, facts.tree
     moving = (share > 0) & trace.where_name(lambda name: name.startswith("aten::")) & ~operators_of(trace, VIEW)
-    filling = tree.under(trace.mask_of(table.nodes)) & trace.named(*_FILLS)
     storing = tree.under(trace.named(ACCUMULATES)) & ~trace.named(ACCUMULATES)
-    wanted = moving & (filling | storing | tree.under(clearing_ranges(facts)) | facts.updates.inside)
+    wanted = moving & (trace.mask_of(table.nodes) | storing | tree.under(clearing_ranges(facts)) | facts.updates.inside)
     clipped = facts.measured_rows(moving & trace.named(*_NORMS) & ~facts.lines.backward).size
     return facts.measured_rows(tree.outermost(wanted & (not clipped)))
 
@@ -178,7 +180,7 @@ def _names(facts: Facts, rows: Rows) -> list[str]:
 
 def _suspect(facts: Facts, table: _Table, rows: Rows, share: Float64s, optimizer: str) -> Suspicion:
     """``share`` is the part of each pass that the tables take. A pass needs one launch for so few rows."""
-    left = min(1.0, _SPARSE_COST * table.looked_up / table.shape[0])
+    left = min(1.0, _SPARSE_COST[optimizer] * table.looked_up / table.shape[0])
     launches = facts.launches.call[facts.launches.call >= 0]
     made = facts.tree.total_under(np.bincount(launches, minlength=len(facts.trace.events)))[rows]
     launched = 1 - share * (1 - 1 / np.maximum(made, 1))
@@ -187,7 +189,7 @@ def _suspect(facts: Facts, table: _Table, rows: Rows, share: Float64s, optimizer
     return Suspicion(
         message=f"At most {table.looked_up:,} of a table's {table.shape[0]:,} rows of {table.shape[1]} are looked up "
         "in a step, but all get a gradient. That makes "
-        f"{format_count(times_per_step(facts, rows), 'pass', 'passes')} over it, from the zero-fill to "
+        f"{format_count(times_per_step(facts, rows), 'pass', 'passes')} over it, from the backward pass to "
         f"{optimizer}'s update: {format_time(spent)} a step in all.",
         fix=_advise(facts, table, optimizer),
         rows=table.nodes,

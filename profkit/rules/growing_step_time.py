@@ -79,11 +79,10 @@ from profkit.run.whole_run import StepSpan
 from profkit.savings.step_time import step_time
 from profkit.source.remark_kinds import HOOK_REGISTERED
 from profkit.trace import Float64s
+from profkit.trace.statistics import BLOCKS, fastest_of_blocks, rank_order
 
 _LEAST_STEPS = 64
 """Eight for each block: the fastest of them is seldom one that another process held up."""
-_BLOCKS = 8
-"""Chance alone orders the fastest steps of eight blocks as strictly as `_LEAST_ORDER` once in 363 times."""
 _LEAST_ORDER = 0.75
 """Kendall's tau. A single jump in the middle of eight blocks gives 0.57."""
 _LEAST_ORDER_OF_LINES = 0.4
@@ -136,10 +135,10 @@ def growing_step_time(facts: Facts) -> Suspicions:
 
 def _behind_the_recording(facts: Facts, later_ns: Float64s, timed: TimedLines | None) -> Suspicions:
     """Each of these steps was timed."""
-    lines, fastest_ns = timed.grown() if timed is not None else (), _fastest(later_ns)
+    lines, fastest_ns = timed.grown() if timed is not None else (), fastest_of_blocks(later_ns)
     first_ns, last_ns = fastest_ns[:2].mean(), fastest_ns[-2:].mean()
     growth = float(last_ns / max(first_ns, 1.0)) - 1
-    order = _order(fastest_ns)
+    order = rank_order(fastest_ns)
     if growth < _LEAST_GROWTH or order < (_LEAST_ORDER_OF_LINES if lines else _LEAST_ORDER):
         return
     lacked_ns = 0 if lines else _without_cpu_ns(facts)
@@ -172,7 +171,7 @@ def _behind_the_recording(facts: Facts, later_ns: Float64s, timed: TimedLines | 
 def _in_run(facts: Facts) -> Suspicions:
     """Of all steps whose ends were seen it is known how long they took, a few together."""
     every = facts.account.steps
-    if sum(span.steps for span in every) < _LEAST_STEPS or len(every) < 2 * _BLOCKS:
+    if sum(span.steps for span in every) < _LEAST_STEPS or len(every) < 2 * BLOCKS:
         raise CannotLook(f"fewer than {_LEAST_STEPS} steps were timed, or for less than two seconds")
     since = _growing_since(every)
     if since is None:
@@ -205,20 +204,16 @@ def _in_run(facts: Facts) -> Suspicions:
 def _growing_since(spans: Sequence[StepSpan]) -> int | None:
     """The first span from which on the steps grow to the end; None if they do not. Eight beginnings are tried, and of
     what follows the first that grows, blocks before the growth are left out."""
-    for since in range(0, len(spans), max(1, len(spans) // _BLOCKS)):
+    for since in range(0, len(spans), max(1, len(spans) // BLOCKS)):
         rest = spans[since:]
-        if len(rest) < 2 * _BLOCKS or sum(span.steps for span in rest) < _LEAST_STEPS:
+        if len(rest) < 2 * BLOCKS or sum(span.steps for span in rest) < _LEAST_STEPS:
             return None
         fastest_ns = _fastest_of(rest)
         growth = float(fastest_ns[-2:].mean() / max(fastest_ns[:2].mean(), 1.0)) - 1
-        if growth >= _LEAST_GROWTH and _order(fastest_ns) >= _LEAST_ORDER and _goes_on(fastest_ns):
+        if growth >= _LEAST_GROWTH and rank_order(fastest_ns) >= _LEAST_ORDER and _goes_on(fastest_ns):
             flat = np.flatnonzero(fastest_ns <= fastest_ns[0] + _ADDS * np.ptp(fastest_ns)).max()
-            return since + int(np.array_split(np.arange(len(rest)), _BLOCKS)[flat][0])
+            return since + int(np.array_split(np.arange(len(rest)), BLOCKS)[flat][0])
     return None
-
-
-def _fastest_of(spans: Sequence[StepSpan]) -> Float64s:
-    return _fastest(np.array([span.fastest_ns for span in spans], dtype=np.float64))
 
 
 def _begun(facts: Facts, since: int) -> str:
@@ -244,16 +239,15 @@ def _last_part(path: str) -> str:
     return path.rpartition(".")[2].partition("[")[0]
 
 
-def _fastest(steps_ns: Float64s) -> Float64s:
-    """The fastest step of each block."""
-    return np.array([block.min() for block in np.array_split(steps_ns, _BLOCKS)])
+def _fastest_of(spans: Sequence[StepSpan]) -> Float64s:
+    return fastest_of_blocks(np.array([span.fastest_ns for span in spans], dtype=np.float64))
 
 
 def _since_an_earlier_recording(facts: Facts, timed: TimedLines) -> Suspicion:
     """The steps got so much longer that profkit recorded again: what they took before that and at last."""
     lines, growth = timed.grown(), timed.last_ns / max(timed.first_ns, 1.0) - 1
     timed_ns = np.array([*facts.run.earlier_step_ns, *facts.run.later_step_ns], dtype=np.float64)
-    is_even = len(timed_ns) >= _LEAST_STEPS and _order(_fastest(timed_ns)) >= _LEAST_ORDER
+    is_even = len(timed_ns) >= _LEAST_STEPS and rank_order(fastest_of_blocks(timed_ns)) >= _LEAST_ORDER
     return Suspicion(
         message=f"Steps got {format_share(growth)} longer: earlier ones took {format_time(timed.first_ns)}, the last "
         f"ones {format_time(timed.last_ns)}.{_tell(facts, lines)}",
@@ -320,10 +314,3 @@ def _without_cpu_ns(facts: Facts) -> int:
     whole = None if has_device else whole_run(facts)
     steps = next((phase for phase in whole.phases if phase.label == STEPS), None) if whole else None
     return max(0, steps.time_ns - steps.cpu_ns) if steps and steps.cpu_ns and steps.cpu_ns > 0 else 0
-
-
-def _order(values: Float64s) -> float:
-    """Kendall's tau between the values and their places: 1 if each is larger than all before it."""
-    signs = np.sign(values[None, :] - values[:, None])
-    pairs = len(values) * (len(values) - 1) / 2
-    return float(np.triu(signs, 1).sum() / pairs)

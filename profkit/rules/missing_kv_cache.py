@@ -28,8 +28,14 @@ How the saving is estimated
 Each operator of the model that works on all n positions keeps its dispatch and one n-th of the rest, but at least the
 time to read its weights from memory: at the measured bandwidth, else at that of half a channel of DDR4-2400. The
 dispatch is the time of the cheapest operator of that name in the recording, and at most 15 µs. The cost of keeping keys
-and values does not count, nor does that later tokens, which were not recorded, would gain more. It is an opportunity:
-the model has to learn to go on from a cache or a state, and its results differ by rounding.
+and values does not count.
+
+If each pass is a step, the recorded ones are over a few lengths. If the steps that were timed after them get longer
+step by step, at least those of the first text, the share is one of all these steps: with a cache each takes what is
+left of a recorded one. That attention looks back on more tokens does not count. Else the share is that of the recorded
+lengths, and the finding tells that of texts twice as long: what a cache saves is twice as much there, the rest stays.
+
+It is an opportunity: the model has to learn to go on from a cache or a state, and its results differ by rounding.
 """
 
 from __future__ import annotations
@@ -53,10 +59,13 @@ from profkit.patterns import (
 )
 from profkit.patterns.places.callers import model_call_sites
 from profkit.patterns.serving.lookups import lengths_of, table_and_ids
-from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, rule
-from profkit.savings import Edit, computing_ns, memory_bytes_per_ns, take_less
+from profkit.rules.base import Facts, Kind, Need, Suspicion, Suspicions, format_share, rule
+from profkit.savings import Edit, computing_ns, memory_bytes_per_ns, take_less, without_share
 from profkit.savings.pricing import dispatch_ns
-from profkit.trace import Rows, among, distinct, distinct_rows
+from profkit.savings.replay import replay
+from profkit.savings.step_time import step_time
+from profkit.trace import Rows, among, distinct, distinct_rows, median
+from profkit.trace.statistics import BLOCKS, fastest_of_blocks, rank_order
 
 _MIN_CALLS = 8
 """Fewer tokens are a label or an answer, which is not worth the code of a cache."""
@@ -64,6 +73,8 @@ _MIN_STEPS = 3
 """If each call is a step, a recording holds as many as it has measured steps."""
 _UNCERTAINTY = 0.4
 """What one token takes changes by as much if weights come from memory and not from a cache."""
+_LEAST_LATER, _LEAST_ORDER, _LEAST_GROWTH = 64, 0.75, 1.25
+"""Steps and the order of their eight blocks that show growth, and its least factor: as in `growing-step-time`."""
 _DRAWS = frozenset(("argmax", "max", "multinomial", "sort", "topk"))
 _MASKING = frozenset(("add", "masked_fill", "where"))
 _WITH_WEIGHTS = frozenset(("addmm", "linear", "matmul", "mm"))
@@ -109,18 +120,51 @@ def missing_kv_cache(facts: Facts) -> Suspicions:
             continue
         reported.add(site)
         lengths = [each.length for each in passes]
-        calls = times_per_step(facts, lookups)
+        calls, once = times_per_step(facts, lookups), _read_once(facts, passes)
+        later_ns = _later_ns(facts) if calls == 1 else 0.0
         yield Suspicion(
             message=f"A model with {'causal attention' if has_attention else 'a recurrent layer'} reads all tokens "
             f"again for each one that it adds. That is {calls:,} pass{'es' * (calls > 1)} a step, over "
-            f"{min(lengths):,} to {max(lengths):,} tokens, of which one is new.",
+            f"{min(lengths):,} to {max(lengths):,} tokens, of which one is new."
+            + _of_others(facts, once, calls, later_ns),
             fix=_OF_ATTENTION if has_attention else _OF_RECURRENCE,
             rows=lookups,
-            edit=_read_once(facts, passes),
+            edit=_over_later(facts, once, later_ns) if later_ns else once,
             confidence=0.85,
             places=name_lines(facts, [site]),
-            evidence={"passes_per_step": calls, "longest": max(lengths)},
+            evidence={"passes_per_step": calls, "longest": max(lengths)}
+            | ({"later_step_ns": int(later_ns)} if later_ns else {}),
         )
+
+
+def _later_ns(facts: Facts) -> float:
+    """How long the steps behind the recorded ones take on average; 0 if it does not show that they grow. Several texts
+    may follow each other, so only the first steps need to."""
+    if facts.device.present:  # such steps are timed by what the host launches
+        return 0.0
+    later_ns = np.array(facts.run.later_step_ns, dtype=np.float64)
+    first = [later_ns[:count] for count in range(_LEAST_LATER, len(later_ns) + 1, _LEAST_LATER)]
+    fastest = [fastest_of_blocks(part) for part in first]
+    if not any(rank_order(ns) >= _LEAST_ORDER and ns[-1] >= _LEAST_GROWTH * ns[0] for ns in fastest):
+        return 0.0
+    mean_ns = float(np.mean([median(row) for row in np.array_split(later_ns, len(later_ns) // BLOCKS)]))
+    return mean_ns if mean_ns > step_time(facts).ns else 0.0
+
+
+def _of_others(facts: Facts, once: Edit, calls: int, later_ns: float) -> str:
+    """What the message says of texts of other lengths than the recorded ones. What a cache saves grows with them."""
+    if not later_ns:
+        share = replay(facts, once).fraction
+        doubled = format_share(2 * share / (1 + share))
+        return "" if calls > 1 else f" Over texts twice as long a cache would save about {doubled} of a step."
+    times = later_ns / step_time(facts).ns
+    return f" Steps behind the recorded ones take {times:.1f} times as long on average: the share is one of these."
+
+
+def _over_later(facts: Facts, once: Edit, later_ns: float) -> Edit:
+    """Steps of this length, of which as much is left as of the recorded ones."""
+    share = 1 - (1 - replay(facts, once).fraction) * step_time(facts).ns / later_ns
+    return without_share(facts, share, share * (1 - _UNCERTAINTY), share * (1 + _UNCERTAINTY))
 
 
 def _growing_passes(facts: Facts) -> Iterator[list[_Pass]]:

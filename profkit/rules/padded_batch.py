@@ -5,7 +5,8 @@ Inputs of the first and the located step, as a DataLoader gives them or as they 
 begin) in one constant at different lengths: token ids, masks, features, padded in all rows beyond the longest one. The
 constant hardly occurs within the rows; a tensor of two values counts as a mask only beside data of its shape. If each
 batch is as long as its longest row, but rows use less than three quarters of it, that is an opportunity: rows of
-similar length would have to be batched together. Fixed lengths without padding, borders of images, one-hot and sparse
+similar length would have to be batched together. Some batches of later steps, while these are timed, tell how long the
+longest row of a batch is. Fixed lengths without padding, borders of images, one-hot and sparse
 features, columns of one category, and masks of ones or triangles are silent.
 
 Why is this bad?
@@ -20,12 +21,16 @@ Use instead
 
 How the saving is estimated
 Operators of the model and its loss whose inputs have the padded length, also multiplied by the number of rows, take the
-share of the positions that the longest row uses, and so do their backward nodes. Tables of scores between all positions
-take its square, and layers behind a convolution their share too. None takes less than the program's cheapest operators,
-and the launches of a device's work stay. For batches of similar rows the average row's length counts, a tenth longer.
+share of the positions that the longest row of a batch uses, on average over the batches that were seen, and so do their
+backward nodes. Tables of scores between all positions take its square, and layers behind a convolution their share too.
+A batch that was not seen may have a longer row than all others: that has a chance of one in so many batches, and half
+of what such a row might use at most counts as used. None takes less than the program's cheapest operators, and the
+launches of a device's work stay. For batches of similar rows the average row's length counts, a tenth longer.
 """
 
 from __future__ import annotations
+
+from math import hypot
 
 import numpy as np
 
@@ -61,7 +66,7 @@ _CONFIDENCE = {"mask": 0.9, "ids": 0.85, "values": 0.7}
 _UNCERTAINTY = 0.2
 """Shorter products use a device less well, and smaller tensors stay in the caches."""
 _UNCERTAIN_SORTING = 0.5
-"""How well sorting works depends on all lengths of the data, of which two batches were seen."""
+"""How well sorting works depends on all lengths of the data, of which some batches were seen."""
 _CHEAPEST = 0.05
 """The quantile of all kernels' times that stands for one with next to nothing to do."""
 _NOT_WATCHED = (
@@ -83,7 +88,7 @@ def padded_batch(facts: Facts) -> Suspicions:
 
 def _removed(facts: Facts, padded: PaddedLength) -> Suspicions:
     """The batch is longer than its longest row."""
-    rows, kept = computing_padding(facts, padded, padded.longest_share)
+    rows, kept = computing_padding(facts, padded, padded.used_share)
     if not rows.size:
         return
     more = "" if padded.mean > (1 - _LEAST_SPREAD) * padded.longest else _MORE
@@ -92,7 +97,7 @@ def _removed(facts: Facts, padded: PaddedLength) -> Suspicions:
         f"uses {padded.longest:,.0f} of them, the average row {padded.mean:,.0f}.",
         fix=_TRIM + more,
         rows=rows,
-        edit=_shorter(facts, rows, kept, _UNCERTAINTY),
+        edit=_shorter(facts, rows, kept, hypot(_UNCERTAINTY, padded.uncertainty)),
         worth=LOW_FROM,
         confidence=_CONFIDENCE[padded.kind],
         kind=Kind.OPPORTUNITY if padded.ndim > _OF_SEQUENCES or _is_compiled(facts) else None,
@@ -105,7 +110,7 @@ def _removed(facts: Facts, padded: PaddedLength) -> Suspicions:
 def _sorted(facts: Facts, padded: PaddedLength) -> Suspicions:
     """The batch is as long as its longest row, but most rows are much shorter."""
     left = min(1.0, _SIMILAR * padded.mean / padded.longest)
-    rows, kept = computing_padding(facts, padded, left)
+    rows, kept = computing_padding(facts, padded, lambda power: left**power)
     if not rows.size:
         return
     yield Suspicion(

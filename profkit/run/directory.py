@@ -436,7 +436,8 @@ class PaddedInput(Struct, frozen=True):
     """A tensor of a batch whose rows end in padding (or, ``is_left``, begin with it), as a DataLoader gave it or as it
     entered the model. ``shape`` is that of its last batch, with the rows along ``batch_dim`` and the positions along
     ``dim``. ``kind`` is ``mask``, ``ids`` or ``values``. ``site`` is the line that calls the model, None if the tensor
-    was only seen in a DataLoader's batch; ``made`` are the lines that pad it, as far as they are known."""
+    was only seen in a DataLoader's batch; ``made`` are the lines that pad it, as far as they are known. ``batches`` are
+    those of the steps that were watched, ``later`` some of the timed steps behind the recorded ones."""
 
     name: str
     shape: tuple[int, ...]
@@ -447,6 +448,7 @@ class PaddedInput(Struct, frozen=True):
     batches: tuple[PaddedBatch, ...]
     site: CallSite | None = None
     made: tuple[CallSite, ...] = ()
+    later: tuple[PaddedBatch, ...] = ()
 
 
 class Watch(str, Enum):

@@ -50,6 +50,10 @@ PYTHON_NS = 10_000
 node. Anything beyond is work."""
 
 
+_SHORT_GAP = 0.25
+"""The quantile of gaps that stands for those in which only a library's Python runs."""
+
+
 def memory_bytes_per_ns(facts: Facts) -> float:
     """The rate at which the device, or else the host, reads its memory."""
     rates = rates_of(facts)
@@ -236,10 +240,7 @@ def leave_out(
     the time before each of them, in which Python prepares its call: between two consecutive operators of one ``group``
     all of it, else at most ``prepared_ns`` (nothing if another call takes their place); what autograd does after each
     of the nodes; and giving the memory of their results back."""
-    events, starts, ends = facts.trace.events, facts.trace.events.start_ns, facts.tree.end_ns
-    called = facts.tree.outermost(events.category == Category.OPERATOR) & (events.lane == facts.steps.main_lane)
-    every = facts.measured_rows(called)
-    every = every[np.argsort(starts[every], kind="stable")]
+    starts, ends, every = facts.trace.events.start_ns, facts.tree.end_ns, _called_in_order(facts)
     place = np.searchsorted(starts[every], starts[rows])
     before = every[(place - 1).clip(min=0)] if every.size else rows
     prepared = (place > 0) & (facts.step_of(before) == facts.step_of(rows))
@@ -253,6 +254,40 @@ def leave_out(
     backward = scale_backward(facts, rows, kept, uncertainty, launch_kept=kept)
     after = _scale_after_nodes(facts, backward_of(facts, rows), kept, uncertainty)
     return combine([shrink_spans(start, end, left_ns, uncertainty), forward, backward, after])
+
+
+def leave_out_around(facts: Facts, rows: Rows, most_ns: int, uncertainty: float) -> Edit:
+    """The Python that a library runs for each of the operators ``rows``, before and after it, goes: at most ``most_ns``
+    for each, and not what preparing the next operator takes then. It is the same for all of them, so a short gap around
+    one (the quartile) tells it; in longer ones the program does other things as well."""
+    starts, ends, every = facts.trace.events.start_ns, facts.tree.end_ns, _called_in_order(facts)
+    place = np.searchsorted(starts[every], starts[rows])
+    inside = (place > 0) & (place + 1 < len(every))
+    rows, place = rows[inside], place[inside]
+    before, after, step = every[place - 1], every[place + 1], facts.step_of(rows)
+    inside = (facts.step_of(before) == step) & (facts.step_of(after) == step)
+    rows, before, after = rows[inside], before[inside], after[inside]
+    before_ns = length_ns(facts, ends[before], starts[rows]).clip(min=0)
+    after_ns = length_ns(facts, ends[rows], starts[after]).clip(min=0)
+    short_ns = quantile(before_ns + after_ns, _SHORT_GAP) if rows.size else 0.0
+    goes_ns = min(max(short_ns - PYTHON_NS, 0.0), most_ns)
+    first_ns = np.minimum(before_ns, goes_ns)
+    kept_before_ns, kept_after_ns = before_ns - first_ns, (after_ns - (goes_ns - first_ns)).clip(min=0)
+    return combine(
+        [
+            shrink_spans(ends[before], starts[rows], kept_before_ns.astype(np.int64), uncertainty),
+            shrink_spans(ends[rows], starts[after], kept_after_ns.astype(np.int64), uncertainty),
+        ]
+    )
+
+
+def _called_in_order(facts: Facts) -> Rows:
+    """The operators that the program calls in measured steps, none inside another, in order of time."""
+    events = facts.trace.events
+    called = facts.tree.outermost(events.category == Category.OPERATOR) & (events.lane == facts.steps.main_lane)
+    every = facts.measured_rows(called)
+    in_order: Rows = every[np.argsort(events.start_ns[every], kind="stable")]
+    return in_order
 
 
 def one_round_ns(facts: Facts, run: Rows, rounds: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from profkit.trace.events import NONE, Bools, Rows
+from profkit.trace.events import NONE, Bools, Float64s, Rows
 
 _TABLE_ENTRIES_PER_VALUE = 8
 """A table of all possible values may have this many entries per value."""
@@ -151,3 +151,19 @@ def quantile(values: ArrayLike, share: float) -> float:
 def constant(value: int | bool, kind: type[Any], length: int) -> np.ndarray[Any, Any]:
     """A read-only column that holds the same value everywhere and takes no memory."""
     return np.broadcast_to(np.array(value, dtype=kind), length)
+
+
+BLOCKS = 8
+"""Into which a row of steps is divided: chance alone orders their fastest steps by 0.75 or more once in 363 times."""
+
+
+def fastest_of_blocks(steps_ns: Float64s) -> Float64s:
+    """The fastest step of each of the blocks of a row: what holds single steps up does not show in it."""
+    return np.array([block.min() for block in np.array_split(steps_ns, BLOCKS)])
+
+
+def rank_order(values: Float64s) -> float:
+    """Kendall's tau between the values and their places: 1 if each is larger than all before it."""
+    signs = np.sign(values[None, :] - values[:, None])
+    pairs = len(values) * (len(values) - 1) / 2
+    return float(np.triu(signs, 1).sum() / pairs)

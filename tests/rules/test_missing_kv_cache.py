@@ -229,6 +229,55 @@ def test_where_each_call_is_a_step_what_is_allocated_tells_the_length(more, repo
     assert [(each.location.line, each.evidence["longest"]) for each in found if each.location] == [(9, 17)] * reported
 
 
+def each_call_a_step(later_us: list[float]):
+    """Steps of 400 µs with one pass over 10 to 14 tokens each; 80 µs of it shrink to one token's part."""
+    events: list[Json] = []
+    for i in range(5):
+        at = 400.0 * i
+        passed = [*called(at + 20, 10 + i, 10 + i), draw(at + 150)]
+        events += [step(i, at, 400), *passed, memory(at + 22, 4 * BATCH * WIDTH * (10 + i), 64)]
+    run = Run(reference_step_ns=(400_000,) * 8, later_step_ns=tuple(int(1000 * us) for us in later_us))
+    return facts_of(events, run=run)
+
+
+def text_of(tokens: int) -> list[float]:
+    """Microseconds: each token makes a pass 4 µs longer."""
+    return [440.0 + 4 * i for i in range(tokens)]
+
+
+@pytest.mark.parametrize(
+    ("later", "mean"),
+    [
+        pytest.param(text_of(256), 440 + 4 * 127.5, id="a text"),
+        pytest.param(text_of(128) * 4, 440 + 4 * 63.5, id="texts in a row: the first shows the growth"),
+    ],
+)
+def test_over_steps_that_get_longer_with_the_text_the_share_is_larger(later, mean):
+    plain, (found,) = find(each_call_a_step([]))[0], find(facts := each_call_a_step(later))
+    recorded = predict_saving(facts, plain.edit).fraction
+    assert found.evidence["later_step_ns"] == pytest.approx(mean * 1000, rel=0.01)
+    expected = 1 - (1 - recorded) * 400 / mean
+    assert predict_saving(facts, found.edit).fraction == pytest.approx(expected, abs=0.005)
+    assert f"take {mean / 400:.1f} times as long on average" in found.message
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param([], id="none"),
+        pytest.param([900.0] * 256, id="a busy machine"),
+        pytest.param(text_of(63), id="few"),
+        pytest.param(text_of(256)[::-1], id="shorter and shorter"),
+    ],
+)
+def test_steps_that_do_not_grow_leave_the_share_of_the_recorded_ones(later):
+    plain, (found,) = find(each_call_a_step([]))[0], find(facts := each_call_a_step(later))
+    assert predict_saving(facts, found.edit).fraction == predict_saving(facts, plain.edit).fraction
+    # 45.8 of 400 µs go, so 91.6 of 445.8 in texts twice as long
+    assert predict_saving(facts, plain.edit).fraction * 400 == pytest.approx(45.8, abs=0.1)
+    assert found.message.endswith("Over texts twice as long a cache would save about 21 % of a step.")
+
+
 def test_without_shapes_it_cannot_look():
     facts = facts_of([step(0, 0, 100), op("aten::embedding", 1, 9)])
     assert Need.SHAPES in missing_needs(facts, missing_kv_cache.needs)

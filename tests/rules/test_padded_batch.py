@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import hypot
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from profkit.rules.base import CannotLook, Kind, Need, Suspicion, missing_needs
 from profkit.rules.padded_batch import padded_batch
@@ -20,11 +22,15 @@ PADS = CallSite("data.py", 5, "collate", "ids = torch.zeros(len(rows), 100)")
 CALLS = CallSite("train.py", 20, "train", "loss = model(ids)")
 
 
-def padded(longest: int, mean: float, **more: Any) -> PaddedInput:
+MANY = 999
+"""Batches, beyond which a further one has hardly a longer row than all of them."""
+
+
+def padded(longest: int, mean: float, later: int = MANY, **more: Any) -> PaddedInput:
     shape = more.pop("shape", (ROWS, LENGTH))
     known = {"name": "ids", "batch_dim": 0, "dim": len(shape) - 1, "kind": "ids", "is_left": False, "site": CALLS}
     batch = PaddedBatch(shape[-1], longest, mean, ROWS)
-    return PaddedInput(shape=shape, batches=(batch,), **{**known, **more})  # type: ignore[arg-type]  # by name
+    return PaddedInput(shape=shape, batches=(batch,), later=(batch,) * later, **{**known, **more})  # type: ignore[arg-type]  # by name
 
 
 SHORT = padded(longest=25, mean=20)
@@ -74,6 +80,54 @@ def test_a_layer_takes_the_share_of_the_longest_row():
     assert found.evidence["used_share"] == 0.2
     assert found.kind is None
     assert saved(facts) == pytest.approx(75 / STEP, abs=1e-3)
+
+
+def batches_of(*longest: int) -> PaddedInput:
+    """The first of these was in the recorded steps."""
+    found, *later = (PaddedBatch(LENGTH, one, one / 2, ROWS) for one in longest)
+    return replace(padded(longest[0], mean=1), batches=(found,), later=tuple(later))
+
+
+@pytest.mark.parametrize(
+    ("longest", "expected"),
+    [
+        pytest.param((20,), 20 * 3 / 4 + 100 / 4, id="of two batches one has the longest row"),
+        pytest.param((20, 20, 20), 20 * 7 / 8 + 100 / 8, id="of four"),
+        pytest.param((20, 60, 40), 40 * 7 / 8 + 100 / 8, id="those of the timed steps count alike"),
+    ],
+)
+def test_a_batch_that_was_not_seen_may_have_a_longer_row(longest, expected):
+    assert saved(facts_with(batches_of(*longest))) == pytest.approx((100 - expected) / STEP, abs=1e-3)
+
+
+def test_a_table_takes_the_mean_of_the_squares():
+    table = tensor_op("bmm", 10, 100, [8, LENGTH, 2], [8, 2, LENGTH])
+    expected = (0.2**2 + 0.6**2 + 0.4**2) / 3 * 7 / 8 + 1 / 8
+    assert saved(facts_with(batches_of(20, 60, 40), part=[table])) == pytest.approx(
+        100 * (1 - expected) / STEP, abs=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("longest", "off"),
+    [
+        pytest.param((20,), 0.25 * 80 / 60, id="one batch: by what was not seen"),
+        pytest.param((10, 90), 2 * (3200**0.5 / 2**0.5) / (50 * 5 / 6), id="two that differ: by chance"),
+        pytest.param((20,) * 1000, 0.0005, id="many alike: hardly"),
+    ],
+)
+def test_the_fewer_batches_the_less_sure(longest, off):
+    (found,) = find(facts_with(batches_of(*longest)))
+    assert found.edit is not None
+    assert found.edit.uncertainty == pytest.approx(hypot(0.2, off), abs=1e-3)
+
+
+def test_the_lengths_of_later_batches_find_no_operators():
+    """They are not those of the recorded steps: a layer may be as wide."""
+    other = PaddedBatch(60, 20, 10, ROWS)
+    facts = facts_with(replace(SHORT, later=(other,)), part=[linear(), tensor_op("relu", 120, 50, [ROWS, 60, WIDTH])])
+    (found,) = find(facts)
+    assert set(facts.trace.events.duration_ns[found.rows].tolist()) == {100_000}
 
 
 @pytest.mark.parametrize(
@@ -133,7 +187,7 @@ def test_launches_on_a_device_stay():
     (found,) = find(facts_of(events, run=Run(padding=(SHORT,))))
     assert found.edit is not None
     assert found.edit.kept_ns.tolist() == [100_000] * 4
-    assert found.edit.work_kept_ns.tolist() == [35_000] * 4
+    assert found.edit.work_kept_ns.tolist() == pytest.approx([35_000] * 4, abs=100)
 
 
 def _moved(events: list[Json], by: float, number: int) -> list[Json]:

@@ -267,3 +267,45 @@ def test_a_benchmark_is_not_judged(each, is_benchmark):
             find(facts)
     else:
         assert find(facts)
+
+
+def weights_made_anew(at: float, is_located: bool, gap: float = 30, name: str = "_weight_norm") -> list[Json]:
+    """Two layers of 10 µs, each with ``gap`` of Python before and after the 20 µs in which its weight is made."""
+    events: list[Json] = []
+    for number, begun in enumerate((at + 2, at + 102)):
+        made = op(f"aten::{name}", begun + 10 + gap, 20)
+        layers = [op("aten::relu", begun, 10), made, op("aten::conv1d", begun + 30 + 2 * gap, 5)]
+        marks = [mark(number, begun - 1, 95), call(number, begun + 9.5 + gap, 21)]
+        events += [*layers, *(marks if is_located else [])]
+    return events
+
+
+def saved_of_weights(*gaps: float, name: str = "_weight_norm") -> float:
+    """The microseconds of a step. Of several gaps each is that of one step."""
+    known = Recomputation(each_step=(0, 1), looked_at=4)
+    events, sites = [], SITES[:2]
+    for number, gap in enumerate(gaps):
+        events += [step(number, LENGTH * number, LENGTH), *weights_made_anew(LENGTH * number, number == 0, gap, name)]
+    facts = facts_of(events, run=Run(recomputation=known), callsites=sites)
+    return sum(predict_saving(facts, one.edit).fraction for one in find(facts)) * LENGTH
+
+
+@pytest.mark.parametrize(
+    ("gap", "python"),
+    [
+        pytest.param(20, 2 * 20 - 10, id="all but what the next call needs"),
+        pytest.param(30, 50, id="at most what a parametrization takes"),
+        pytest.param(4, 4, id="little, as around any other operator"),
+    ],
+)
+def test_pythons_time_around_a_weight_that_is_made_anew_goes(gap, python):
+    assert saved_of_weights(gap, gap, gap, gap) == pytest.approx(2 * (20 + python), abs=0.1)
+
+
+def test_around_other_operators_it_stays():
+    assert saved_of_weights(20, 20, 20, 20, name="pow") == pytest.approx(2 * (20 + 10), abs=0.1)
+
+
+def test_where_the_program_does_more_between_two_calls_that_stays():
+    """The short gaps tell what PyTorch's own Python takes: 2 * 15 - 10 µs."""
+    assert saved_of_weights(15, 15, 15, 32) == pytest.approx(2 * (20 + 20), abs=0.1)

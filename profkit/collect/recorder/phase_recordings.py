@@ -102,6 +102,8 @@ class PhaseRecordings:
                 self._tracer.start(sys._getframe(), self._plan.max_lines, leaves_some=True)
         elif self._recordings.running is not None:
             self._keep_whole()
+        if phase is Phase.AFTER:
+            self._padding.follow()
 
     def end_step(self, between: Callable[[], None] | None) -> Moment | None:
         """A step ended: take stock of what it left, and call ``between``. Return the device's moment of its end."""

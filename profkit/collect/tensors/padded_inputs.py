@@ -28,34 +28,41 @@ Look = tuple[Source, Sequence[SeenTensor]]
 """A batch or the arguments of a call: all tensors that came together."""
 
 
-class _Candidate(NamedTuple):
-    """A tensor that looks padded in one layout, with the value of its padding and what came with it the last time."""
+class PaddedTensor(NamedTuple):
+    """A tensor that looks padded in one layout, with its place in the batch, the value of its padding and what came
+    with it the last time."""
 
     found: PaddedInput
+    place: int
+    layout: Layout
     value: bytes
     tensor: SeenTensor
     others: Sequence[SeenTensor]
 
 
-def conclude(seen: Sequence[Look]) -> Iterator[PaddedInput]:
+def conclude(seen: Sequence[Look]) -> Iterator[PaddedTensor]:
     """The padded tensors, told apart by their name and place in the batch, each in the layout with most to remove."""
     looks: dict[tuple[Source, str, int, int], list[tuple[SeenTensor, Sequence[SeenTensor]]]] = {}
     for source, tensors in seen:
         for place, one in enumerate(tensors):
             looks.setdefault((source, one.name, place, len(one.shape)), []).append((one, tensors))
-    candidates = [each for (source, *_), of_one in looks.items() for each in _candidates(source, of_one)]
+    candidates = [
+        each for (source, _, place, _), of_one in looks.items() for each in _candidates(source, place, of_one)
+    ]
     sides = {_source_of(each): each.found.is_left for each in candidates if each.found.kind != MASK}
-    best: dict[int, PaddedInput] = {}
+    best: dict[int, PaddedTensor] = {}
     for each in candidates:
         if each.found.kind == MASK and not _tells_rows(each, sides.get(_source_of(each))):
             continue
         known = best.get(id(each.tensor))
-        if known is None or _removable(each.found) > _removable(known):
-            best[id(each.tensor)] = each.found
+        if known is None or _removable(each.found) > _removable(known.found):
+            best[id(each.tensor)] = each
     yield from best.values()
 
 
-def _candidates(source: Source, looks: list[tuple[SeenTensor, Sequence[SeenTensor]]]) -> Iterator[_Candidate]:
+def _candidates(
+    source: Source, place: int, looks: list[tuple[SeenTensor, Sequence[SeenTensor]]]
+) -> Iterator[PaddedTensor]:
     looks = [one for one in looks if one[0].rows]  # a model that generates takes single tokens after the first call
     if not looks:
         return
@@ -77,14 +84,14 @@ def _candidates(source: Source, looks: list[tuple[SeenTensor, Sequence[SeenTenso
                 site=source.site,
                 made=source.made,
             )
-            yield _Candidate(found, value, tensor, others)
+            yield PaddedTensor(found, place, layout, value, tensor, others)
 
 
-def _source_of(one: _Candidate) -> Source:
+def _source_of(one: PaddedTensor) -> Source:
     return Source(one.found.site, one.found.made)
 
 
-def _tells_rows(one: _Candidate, is_left: bool | None) -> bool:
+def _tells_rows(one: PaddedTensor, is_left: bool | None) -> bool:
     """Whether a tensor of two values says what is padding. Either value may: it is the one on the side on which the
     data is padded (``is_left``) or, if that does not show, zero."""
     is_padding = not any(one.value) if is_left is None else one.found.is_left == is_left

@@ -92,6 +92,16 @@ def measure_rows(bits: NDArray[Any], is_integer: bool, layout: Layout) -> RowLen
     )
 
 
+def count_used(bits: NDArray[Any], layout: Layout, value: bytes) -> NDArray[np.int64] | None:
+    """How many positions each row uses, where the ``value`` of the padding is known; None if it does not fit."""
+    rows = _as_rows(bits, layout)
+    padding = np.frombuffer(value, dtype=rows.dtype) if len(value) % rows.itemsize == 0 else rows[:0, 0, 0]
+    if not rows.size or len(padding) != rows.shape[2]:
+        return None
+    used: NDArray[np.int64] = rows.shape[1] - _run((rows == padding).all(axis=2)[:, ::-1])
+    return used
+
+
 def are_padded(seen: Sequence[RowLengths]) -> bool:
     """Whether these rows, of one or several batches, end in padding."""
     used = np.concatenate([one.used[one.used > 0] for one in seen])

@@ -3,7 +3,8 @@
 In the first and the located step, whose times are not used, each batch that a DataLoader gives is looked at, and in the
 located step also what enters the outermost modules: by position, by name, in lists, dicts and plain objects. A tensor
 on the host is read from its memory, so that no operator runs and the recording does not change. One on a device is only
-referred to weakly, and copied after the step if it is still there. Nothing is kept but lengths.
+referred to weakly, and copied after the step if it is still there. Nothing is kept but lengths. In the timed steps
+behind the recorded ones, only what was padded is looked at, on the host.
 
 The hook on modules is global, as in `profkit.collect.boundaries.forwards`, and is not installed beside the compiler.
 """
@@ -30,6 +31,7 @@ from profkit.collect.program.clocks import time
 from profkit.collect.program.frames import forget_locals, walk_up
 from profkit.collect.program.guard import Guard, describe, uncompiled
 from profkit.collect.sessions.session import is_capturing
+from profkit.collect.tensors.further_padding import FurtherBatches
 from profkit.collect.tensors.in_memory import MOST_TENSORS, read_bits, tensors_in
 from profkit.collect.tensors.padded_inputs import Look, SeenTensor, Source, conclude
 from profkit.collect.tensors.padded_rows import layouts_of, measure_rows
@@ -41,6 +43,8 @@ _MOST_CALLS = 2_000
 """Module calls until the hook is removed. Finding out whether one is the outermost takes some microseconds."""
 _MOST_LOOKS = 16
 """Batches and calls of outermost modules in one step. Beyond that the calls are those of a loop."""
+_MOST_FURTHER_CALLS = 32
+"""The same in a timed step: a model's call is among a step's first."""
 _ENDED = "padding of the batches was looked at for its {} ms of CPU time, and not further"
 _INNER, _OUTER = "inner", "_call_impl"
 """The functions of PyTorch that call a module and its hooks."""
@@ -54,9 +58,9 @@ class _Waiting(NamedTuple):
 
 
 class PaddingWatch:
-    """`begin` when the first or the located step begins, `end_step` when it is over; in between it ``is_begun``.
-    Meanwhile `note_batch` is told each batch. ``found`` is None as long as nothing was looked at; ``ended`` says what
-    kept it from looking on."""
+    """`begin` when the first or the located step begins, `follow` when a timed step behind the recorded ones does,
+    `end_step` when it is over; in between it ``is_begun``. Meanwhile `note_batch` is told each batch. ``found`` is None
+    as long as nothing was looked at; ``ended`` says what kept it from looking on."""
 
     def __init__(self, aside: Callable[[], AbstractContextManager[None]], is_user: Mapping[str, bool], guard: Guard):
         self.ended = ""
@@ -66,6 +70,9 @@ class PaddingWatch:
         self._thread = self._calls = self._looks = self._spent_ns = self._charged_ns = 0
         self._without: set[int] = set()
         self._seen: list[Look] = []
+        self._datasets: set[int] = set()
+        self._further: FurtherBatches | None = None
+        self._is_following = False
         self._waiting: list[tuple[Source, list[_Waiting]]] = []
 
     def begin(self, with_modules: bool) -> None:
@@ -73,7 +80,25 @@ class PaddingWatch:
         self.stop()
         self.is_begun, self._is_on, self._thread = True, not self.ended, threading.get_ident()
         self._calls = self._looks = 0
-        if self._is_on and with_modules and not is_compiler_used():
+        self._further, self._is_following = None, False
+        if self._is_on and with_modules:
+            self._install_hook()
+
+    def follow(self) -> None:
+        """A timed step behind the recorded ones begins: of its batches, look at what is known to be padded."""
+        if self.ended or not self._seen:
+            return
+        self.stop()
+        if self._further is None:
+            self._further = FurtherBatches(tuple(conclude(self._seen)))
+        if self._further.are_wanted:
+            self.is_begun = self._is_on = self._is_following = True
+            self._thread, self._calls, self._looks = threading.get_ident(), 0, 0
+            if self._further.enter_modules:
+                self._install_hook()
+
+    def _install_hook(self) -> None:
+        if not is_compiler_used():
             self._handle = register_module_forward_pre_hook(self._before_call)
 
     @property
@@ -90,11 +115,17 @@ class PaddingWatch:
         if frame is not None:
             batch = frame.f_locals.get("data")
             forget_locals(frame)
-            self._timed(lambda: self._look_at_batch(batch, iterator))
+            data = id(iterator._dataset)  # of an evaluation's loader, further batches are others
+            if not self._is_following:
+                self._datasets.add(data)
+            if data in self._datasets:
+                self._timed(lambda: self._look_at_batch(batch, iterator))
 
     def end_step(self) -> None:
         """The step is over: copy what lies on a device."""
         waiting, self._waiting = self._waiting, []
+        if self._is_following and self._is_on and self._further is not None:
+            self._further.miss()
         self.stop()
         self.is_begun = False
         if self.ended or is_capturing():
@@ -128,7 +159,9 @@ class PaddingWatch:
     @property
     def found(self) -> tuple[PaddedInput, ...] | None:
         """The padded inputs so far."""
-        return tuple(conclude(self._seen)) if self._seen else None
+        if self._further is not None:
+            return tuple(self._further.found())
+        return tuple(one.found for one in conclude(self._seen)) if self._seen else None
 
     def _may_look(self) -> bool:
         return self._is_on and threading.get_ident() == self._thread and self._looks < _MOST_LOOKS
@@ -141,7 +174,7 @@ class PaddingWatch:
 
     def _look_at_call(self, module: nn.Module, arguments: tuple[Any, ...], frame: FrameType) -> None:
         self._calls += 1
-        if self._calls > _MOST_CALLS:
+        if self._calls > (_MOST_FURTHER_CALLS if self._is_following else _MOST_CALLS):
             self._remove_hook()
             return
         around = [one for one in walk_up(frame) if one.f_code.co_name in (_INNER, _OUTER)]
@@ -168,6 +201,10 @@ class PaddingWatch:
         away = [_Waiting(name, weakref.ref(tensor)) for name, tensor in tensors if tensor.device.type == "cuda"]
         if here or away:
             self._looks += 1
+        if self._is_following and self._further is not None:
+            if self._further.look(here, source):
+                self.stop()
+            return
         if away:
             self._waiting.append((source, away))
         self._measure(here, source)
@@ -195,7 +232,10 @@ class PaddingWatch:
             self.ended = f"padding of the batches was not looked at: {describe(error)}"
             self.stop()
         finally:
-            self._spent_ns += time.thread_time_ns() - begun_ns
+            spent_ns = time.thread_time_ns() - begun_ns
+            self._spent_ns += spent_ns
+            if self._is_following and self._further is not None:
+                self._further.charge(spent_ns)
         if self._spent_ns > _MOST_NS and not self.ended:
             self.ended = _ENDED.format(_MOST_NS // 1_000_000)
             self.stop()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from profkit.collect.tensors.padded_inputs import SeenTensor, Source, conclude
+from profkit.collect.tensors.padded_inputs import Look, SeenTensor, Source, conclude
 from profkit.collect.tensors.padded_rows import MASK, layouts_of, measure_rows
 from profkit.run.directory import PaddedInput
 
@@ -24,7 +24,11 @@ def seen(name: str, array: NDArray[Any]) -> SeenTensor:
 
 
 def find(*batches: dict[str, NDArray[Any]]) -> list[PaddedInput]:
-    return list(conclude([(NOWHERE, [seen(name, array) for name, array in batch.items()]) for batch in batches]))
+    return [one.found for one in conclude(looks(*batches))]
+
+
+def looks(*batches: dict[str, NDArray[Any]]) -> list[Look]:
+    return [(NOWHERE, [seen(name, array) for name, array in batch.items()]) for batch in batches]
 
 
 def ids(lengths: tuple[int, ...] = LENGTHS, size: int = SIZE, padding: int = 0) -> NDArray[Any]:

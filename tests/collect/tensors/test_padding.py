@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from profkit.collect.loaders import padding_lines
 from profkit.collect.recorder.profiler import profile
-from profkit.collect.tensors import padding
+from profkit.collect.tensors import further_padding, padding
 from profkit.run.directory import PaddedInput, load_run
 
 ROWS, SIZE, STEPS = 4, 40, 12
@@ -211,3 +211,48 @@ def test_beside_the_compiler_no_hook_is_installed(tmp_path, monkeypatch):
     monkeypatch.setattr(padding, "is_compiler_used", lambda: True)
     model = Reader()
     assert watch(tmp_path, lambda: model(make_ids())) is None
+
+
+@pytest.fixture
+def without_haste(monkeypatch):
+    """Steps of a millisecond leave no time for looks."""
+    monkeypatch.setattr(further_padding, "_AT_MOST", 1e9)
+
+
+@pytest.mark.usefixtures("without_haste")
+def test_batches_of_the_timed_steps_tell_how_long_others_are(tmp_path):
+    """Three steps pass before the located one, two are recorded, and the last one may not end."""
+    steps, model = iter(range(1, 1 + STEPS)), Reader()
+    found = watch(tmp_path, lambda: model(make_ids(lengths=(4, 5, 6, 10 + next(steps)))))
+    assert found is not None
+    (one,) = found
+    assert [batch.longest for batch in one.batches] == [14]
+    assert len(one.later) >= 3
+    assert {batch.longest for batch in one.later} <= {17, 18, 19, 20, 21, 22}
+    assert not modules._global_forward_pre_hooks
+
+
+@pytest.mark.usefixtures("without_haste")
+def test_an_evaluation_of_other_data_does_not_count(tmp_path):
+    rows, others = ([torch.randint(1, 100, (size + i * i % 7,)) for i in range(ROWS * STEPS)] for size in (8, 20))
+    batches, evaluated = (iter(DataLoader(of, ROWS, collate_fn=to_fixed_size)) for of in (rows, others))  # type: ignore[arg-type]  # a list will do
+    steps = iter(range(STEPS))
+
+    def train() -> None:
+        next(batches)["ids"].sum()
+        if next(steps) > 6:
+            next(evaluated)["ids"].sum()
+
+    found = watch(tmp_path, train)
+    assert found is not None
+    (one,) = found
+    assert len(one.later) >= 3
+    assert {batch.longest for batch in one.later} <= {10, 12}
+
+
+def test_looks_take_no_more_than_their_part_of_the_timed_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(further_padding, "_AT_MOST", 0.0)
+    model = Reader()
+    found = watch(tmp_path, lambda: model(make_ids()))
+    assert found is not None
+    assert [len(one.later) for one in found] == [1]  # what a look takes is known after the first
