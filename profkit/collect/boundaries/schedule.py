@@ -99,6 +99,11 @@ class Schedule:
         return self.measured > 0 or (is_all and self._located > 0)
 
     @property
+    def begun_ns(self) -> int:
+        """When the current step began, by the performance counter: the last one ended there."""
+        return self._begun_ns
+
+    @property
     def is_settling(self) -> bool:
         """Whether the current step passes between the located steps and the measured ones."""
         return self.phase is Phase.REFERENCE and self._located > 0
@@ -265,6 +270,12 @@ class Schedule:
     def postpone(self) -> Phase:
         """Let one more step pass before any is recorded. Return the current phase."""
         self._before = self.step + self._whole_rounds(1)
+        self.phase = self._next()
+        return self.phase
+
+    def hurry(self) -> Phase:
+        """Record the current step, although others were to pass before. Return its phase."""
+        self._before = min(self._before, self.step)
         self.phase = self._next()
         return self.phase
 

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from statistics import median
 from threading import current_thread, main_thread
+from types import CodeType
 from typing import Any
 
 from msgspec.structs import replace
@@ -52,6 +54,8 @@ from profkit.source.growth import GrowthLines
 from profkit.source.user_code import UserFiles
 
 Progress = Callable[[str, int, int], None]
+_LAST = 30
+"""Steps that tell how long one takes: all that are kept of a program before its recording."""
 _NEVER_STEPPED = "the optimizer did not step for a minute after the recording: its steps were not recorded"
 
 
@@ -87,11 +91,11 @@ class Recorder:
         self._plan, self._guard, self._on_progress, self._on_over = plan, guard, on_progress, on_over
         self._notes, self._file, self._processor_time = list(notes), RunFile(subject), ProcessorTime()
         self._file.set(window=plan.window, signals_per_step=plan.every, is_light=plan.is_light)
-        self._file.set(one_in=plan.one_in, share_of_time=plan.share_of_time, **plan.earlier)
+        self._file.set(one_in=plan.one_in, share_of_time=plan.share_of_time, interlude=plan.interlude, **plan.earlier)
         is_user, limits = UserFiles(subject.roots), (plan.limit_s, HeldMemory(partial(rss_bytes_of, Process())))
 
         self._schedule = schedule = Schedule(plan, take_moment)
-        self.choice = SignalChoice(plan.chosen_signal, not plan.prologue, plan.every, plan.is_second)
+        self.choice = SignalChoice(plan.chosen_signal, not plan.prologue, plan.every, plan.is_second, plan.ended_by)
         self.thread = RecordedThread(lambda: schedule.phase is Phase.PROLOGUE, partial(guard, self._leave_thread), wake)
         gives_way = partial(guard, self._yield_to_program)
         self._recordings = recordings = Recordings(directory, gives_way, allowance, plan.is_light)
@@ -140,6 +144,7 @@ class Recorder:
                 FeedingWatch(lambda: recordings.running is None),
                 self._padding.note_batch,
             ),
+            self._plan.ended_by,
         )
 
     def start(self) -> None:
@@ -149,7 +154,8 @@ class Recorder:
             self.over = True
             return
         self.signals.install()
-        self._memory.failures.begin()
+        if self._plan.interlude is None:  # else the recording of the steps still watches them
+            self._memory.failures.begin()
         if self._plan.prologue:
             if current_thread() is main_thread():  # on another thread nothing could end it
                 self._prologue.begin(is_recorded=not self._plan.is_light)
@@ -168,6 +174,10 @@ class Recorder:
             self.signals.skip_none()
         if verdict not in (Verdict.FIRST, Verdict.ENDS) and boundary.between is not None:
             boundary.between()
+
+    def hear(self, boundary: StepBoundary) -> None:
+        """The end of a step, which may end the recording."""
+        self.take(boundary)
 
     def take(self, boundary: StepBoundary) -> Verdict:
         """A signal came: decide what it means and act on it."""
@@ -246,6 +256,74 @@ class Recorder:
         """How long each of the steps behind the recorded ones took, when the last of them ended, and how many signals
         ended one."""
         return self._schedule.after_ns, self._schedule.timed_until_ns, self._file.run.signals_per_step
+
+    @property
+    def pace(self) -> tuple[int, int]:
+        """When the last step ended, by the performance counter, and how long one takes, in nanoseconds; any thread may
+        ask. Both are 0 until steps are recorded."""
+        took_ns = self._schedule.reference_step_ns[-_LAST:]
+        return (self._schedule.begun_ns, int(median(took_ns))) if took_ns and self.has_steps else (0, 0)
+
+    @property
+    def records_single_steps(self) -> bool:
+        """Whether each end of a step is one in the recording, so that no step holds what passes between others."""
+        return self._file.run.signals_per_step == 1 and self._file.run.one_in == 1
+
+    @property
+    def is_timing(self) -> bool:
+        """Whether the steps are recorded, and those behind them are being timed; any thread may ask."""
+        return self._schedule.phase is Phase.AFTER
+
+    def end_here(self) -> None:
+        """End the recording, of which what there is by now is kept."""
+        if not self.over:
+            self._end()
+
+    @property
+    def awaits_first(self) -> bool:
+        """Whether no step has ended yet, and nothing is recorded; any thread may ask."""
+        return self._schedule.phase is Phase.REFERENCE and not self._schedule.step
+
+    def step_by(self, signal: str) -> None:
+        """Another signal than the one that was chosen ends the steps from here on."""
+        self.choice.choose(signal)
+
+    @property
+    def locates(self) -> bool:
+        """Whether lines are being located."""
+        return self._tracer.active
+
+    def await_line(self, code: CodeType, line: int, on_line: Callable[[], None]) -> None:
+        """While lines are located, tell of each time that this one of the function begins."""
+        self._tracer.await_line(code, line, on_line)
+
+    def begin_here(self) -> None:
+        """Record from here on: no step has ended for long."""
+        if self.awaits_first and self.hears():
+            self._schedule.hurry()
+            self._work(self._phases.enter)
+
+    def suspend(self) -> None:
+        """Hear of no step that ends up to `resume`: what passes meanwhile belongs to the current one."""
+        if not self.over:
+            self.signals.remove()
+            self._recordings.remove()
+            self._sampler.suspend()
+
+    def resume(self, ended: StepBoundary | None) -> None:
+        """Go on; the current step ``ended`` there if it did."""
+        if not self.over:
+            self.signals.install()
+            self._sampler.resume()
+            if not self._recordings.install():
+                self._yield_to_program()
+            elif ended is not None:
+                self.take(ended)
+
+    def note_interlude(self, time_ns: int) -> None:
+        """How long what was recorded between the steps went on in all."""
+        if self._plan.interlude is not None:
+            self._file.set(interlude=replace(self._plan.interlude, time_ns=time_ns))
 
     @property
     def has_steps(self) -> bool:
