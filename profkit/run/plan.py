@@ -160,11 +160,11 @@ class Plan:
         better = self.for_better(SIGNALS["optimizer"])
         return replace(better, wait=wait, warmup=1, active=cycles, after=after, every=every, anew=self.anew + 1)
 
-    def for_interlude(self, ended_by: str, interlude: Interlude) -> Plan:
+    def for_interlude(self, ended_by: str, has_steps: bool, interlude: Interlude) -> Plan:
         """The plan of a recording of what passes between the steps that ``ended_by`` ends, or after the last of them.
-        Calls of the model are its steps. If none comes soon, a part of what passes is recorded."""
+        Calls of the model are its steps, unless something else is chosen later. If it has none, it begins at once."""
         window = self.for_window(_INTERLUDE, SIGNALS["forward"])
-        short = replace(window, wait=2, active=_FEW_CALLS, after=_FEW_CALLS, limit_s=_INTERLUDE_S)
+        short = replace(window, wait=2 * has_steps, active=_FEW_CALLS, after=_FEW_CALLS, limit_s=_INTERLUDE_S)
         return replace(short, is_second=False, ended_by=ended_by, interlude=interlude)
 
     def for_long_step(self, one_in: int, share_of_time: float) -> Plan:

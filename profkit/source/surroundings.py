@@ -55,8 +55,8 @@ def surroundings_of(path: str, line: int) -> Surroundings:
     return _surroundings_in(path).get(line, _NOTHING)
 
 
-def loops_around(path: str, line: int) -> tuple[int, ...]:
-    """The first lines of the loops around the line in its function, the outermost first."""
+def loops_around(path: str, line: int) -> tuple[tuple[int, int], ...]:
+    """The first and last lines of the loops around the line in its function, the outermost first."""
     file = parsed_file(path)
     if file is None:
         return ()
@@ -65,8 +65,8 @@ def loops_around(path: str, line: int) -> tuple[int, ...]:
         key=lambda node: node.lineno,
         default=file.tree,
     )
-    loops = {node.lineno for node in ast.walk(scope) if isinstance(node, _LOOPS) and _is_around(node, line)}
-    return tuple(sorted(loops))
+    loops = (node for node in ast.walk(scope) if isinstance(node, _LOOPS) and _is_around(node, line))
+    return tuple(sorted((loop.lineno, loop.end_lineno or loop.lineno) for loop in loops))
 
 
 def _is_around(node: ast.stmt, line: int) -> bool:

@@ -8,7 +8,7 @@ Python function takes a tenth of a microsecond longer.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any
@@ -25,6 +25,7 @@ _STEP_NS = 100_000_000
 """So long is a step at least: of rounds that are shorter some make a step."""
 _MOST_TOGETHER = 1000
 _SLOW_NS = 1_000_000_000
+"""A loop whose rounds take longer is not waited for if one in it goes round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,12 @@ class LoopRounds:
     has found one, ``on_step`` is called when as many of its rounds are over as make a step, in a callback of Python's
     tracing."""
 
-    def __init__(self, outermost: CodeType, is_user: Mapping[str, bool], on_step: Callable[[], None]) -> None:
-        """Only loops in the function ``outermost`` and in the user's below it count."""
+    def __init__(
+        self, outermost: CodeType, without: Collection[int], is_user: Mapping[str, bool], on_step: Callable[[], None]
+    ) -> None:
+        """Only loops in the function ``outermost``, if they hold no line of it that is ``without`` them, and in the
+        user's functions below it count."""
+        self._without = without
         self._outermost, self._is_user, self._on_step = outermost, is_user, on_step
         self._loops: list[Loop] = []
         self._rounds: dict[CodeType, dict[int, int]] = {}
@@ -52,12 +57,13 @@ class LoopRounds:
         self._call = self._on_call
 
     def install(self, frame: FrameType | None) -> bool:
-        """Begin with the frame and its callers. Returns False if another tracer is set, as a debugger's."""
-        if sys.gettrace() is not None:
-            return False
+        """Begin with the frame and its callers. Returns False if another tracer is set, as a debugger's, or if the
+        outermost function is not running the first time."""
         frames = self._frames(frame)
+        if sys.gettrace() is not None or not (frames or self._begun_ns):
+            return False
         if not self._begun_ns:
-            self._loops = list(_loops_of(frames))
+            self._loops = [loop for caller in frames for loop in self._loops_in(caller)]
             self._rounds = {loop.code: {} for loop in self._loops}
             self._begun_ns = time.perf_counter_ns()
         for caller in frames:
@@ -75,13 +81,13 @@ class LoopRounds:
                 caller.f_trace = None
 
     def choose(self) -> Loop | None:
-        """The outermost loop with whole rounds so far, None if there is none. One around it whose first round is not
+        """The outermost loop with whole rounds so far, None if there is none. One around it whose first rounds are not
         over gets a second to end some. From here on only the rounds of the chosen loop count."""
         took_ns = time.perf_counter_ns() - self._begun_ns
         seen = [(loop, self._rounds[loop.code].get(loop.line, 0)) for loop in self._loops]
-        turned = [(loop, rounds) for loop, rounds in seen if rounds >= (_LEAST_ROUNDS if took_ns > _SLOW_NS else 1)]
-        if turned and turned[0][1] >= _LEAST_ROUNDS:
-            loop, rounds = turned[0]
+        turned = [at for at, (_, rounds) in enumerate(seen) if rounds >= _LEAST_ROUNDS]
+        if turned and (turned[0] == 0 or took_ns > _SLOW_NS):
+            loop, rounds = seen[turned[0]]
             together = min(max(1, round(_STEP_NS * rounds / took_ns)), _MOST_TOGETHER)
             self._chosen = replace(loop, together=together)
         return self._chosen
@@ -100,6 +106,14 @@ class LoopRounds:
             if caller.f_code is self._outermost:
                 return found[::-1]
         return []
+
+    def _loops_in(self, frame: FrameType) -> Iterator[Loop]:
+        """The loops around the line of the frame, the outermost first."""
+        code = frame.f_code
+        without = self._without if code is self._outermost else ()
+        for first, last in loops_around(source_file(code), line_of(frame)):
+            if not any(first <= line <= last for line in without):
+                yield Loop(code, first)
 
     @uncompiled
     def _on_call(self, frame: FrameType, _event: str, _argument: Any) -> Any:
@@ -122,10 +136,3 @@ class LoopRounds:
         if self._chosen is not None and self._since >= self._chosen.together:
             self._since = 0
             self._on_step()
-
-
-def _loops_of(frames: Sequence[FrameType]) -> Iterator[Loop]:
-    """The loops around the lines of the frames, the outermost first."""
-    for frame in frames:
-        code = frame.f_code
-        yield from (Loop(code, line) for line in loops_around(source_file(code), line_of(frame)))

@@ -273,12 +273,6 @@ class Schedule:
         self.phase = self._next()
         return self.phase
 
-    def hurry(self) -> Phase:
-        """Record the current step, although others were to pass before. Return its phase."""
-        self._before = min(self._before, self.step)
-        self.phase = self._next()
-        return self.phase
-
     def _whole_rounds(self, steps: int) -> int:
         """At least so many steps, after which the next one is as long as the one that would be next; 0 for none."""
         return max(0, -(-steps // self._plan.one_in) * self._plan.one_in)

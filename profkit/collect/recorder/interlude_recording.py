@@ -1,18 +1,19 @@
 """The recording of what passes between the steps, beside that of the steps, which goes on as it is.
 
-Calls of the model end its steps. If none comes soon, rounds of the loop do that is at work, and if there is no such
-loop, a part of what passes is recorded.
+For a moment it is only observed what may end its steps: calls of the model, or else rounds of the loop that is at work.
+If there is neither, a part of what passes is recorded.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Protocol
 
-from profkit.collect.boundaries.choice import StepBoundary
+from profkit.collect.boundaries.choice import FORWARD, StepBoundary
+from profkit.collect.boundaries.forwards import ForwardCalls
 from profkit.collect.boundaries.loop_rounds import LoopRounds
 from profkit.collect.boundaries.signals import StepSignals
 from profkit.collect.program.engine import in_backward_pass
@@ -23,6 +24,9 @@ from profkit.run.directory import PROFKIT_FAILED
 from profkit.run.plan import ROUND, Plan
 from profkit.source.user_code import UserFiles
 
+_LEAST_CALLS = 3
+"""Of the model: two steps between them are sign enough of more."""
+
 
 class Make(Protocol):
     """Makes the recorder of an interlude."""
@@ -31,51 +35,67 @@ class Make(Protocol):
 
 
 class InterludeRecording:
-    """Call `begin` once, on the main thread, and `finish` at the end of the program. ``on_over`` is called when nothing
-    of it is left in the program, with the end of the training step that ended it, if one did. An error ends it, and
-    nothing else."""
+    """Call `observe` on the main thread, then now and then `find_signal`, up to `begin` or `give_up`; and `finish` at
+    the end of the program. ``on_over`` is called when nothing of the recording is left in the program, with the end of
+    the training step that ended it, if one did. An error ends it, and nothing else."""
 
     def __init__(self, make: Make, is_user: UserFiles, on_over: Callable[[StepBoundary | None], None]) -> None:
         self._make, self._is_user, self._on_over = make, is_user, on_over
-        self.guard = Guard(self._give_up)
+        self.guard = Guard(self._fail)
         self._recorder: Recorder | None = None
         self._rounds: LoopRounds | None = None
-
-    @property
-    def has_begun(self) -> bool:
-        return self._recorder is not None
+        self._calls: ForwardCalls | None = None
+        self._called = 0
 
     @property
     def is_over(self) -> bool:
         """Whether nothing of it is in the program."""
         return self._recorder is None or self._recorder.over
 
-    def begin(self, plan: Plan, of_steps: StepSignals, function: CodeType, frame: FrameType | None) -> None:
-        """The work goes on below that function. The next step ``of_steps``, the recording so far, ends it."""
+    def observe(self, function: CodeType, of_steps: Collection[int], frame: FrameType | None) -> bool:
+        """Find out what may end steps below that function, beside its lines that are ``of_steps``. Returns False if it
+        is over, or if a debugger traces it."""
+        self._rounds = rounds = LoopRounds(function, of_steps, self._is_user, lambda: self.guard(self._end_rounds))
+        self._calls, self._called = ForwardCalls(self._count_call, self.guard), 0
+        if not rounds.install(frame):
+            return False
+        self._calls.install()
+        return True
+
+    def find_signal(self) -> str | None:
+        """What ends steps: calls of the model, rounds of a loop, or nothing, which is an empty name; None if more time
+        must tell."""
+        if self._called >= _LEAST_CALLS:
+            return FORWARD
+        if self._rounds is None or self._rounds.is_hopeless:
+            return FORWARD if self._called else ""
+        return ROUND if self._rounds.choose() is not None else None
+
+    def begin(self, plan: Plan, signal: str, of_steps: StepSignals) -> None:
+        """Record. The next step ``of_steps``, the recording so far, ends it."""
+        frame = sys._getframe()
+        loop = self._rounds.choose() if self._rounds is not None and signal == ROUND else None
+        self._stop_observing()
         self._recorder = recorder = self._make(plan, self.guard, self._end)
         recorder.signals.follow(of_steps)
+        if loop is not None and self._rounds is not None:
+            recorder.step_by_rounds(loop, self._rounds.reach)
         recorder.start()
-        self._rounds = rounds = LoopRounds(function, self._is_user, lambda: self.guard(self._end_rounds))
-        rounds.install(frame)
+        if loop is not None and self._rounds is not None:
+            self._rounds.install(frame)
 
-    def hurry(self) -> bool:
-        """No call of the model may have come for long: find something else that ends steps. Return whether that needs
-        no more calls."""
-        recorder, rounds = self._recorder, self._rounds
-        if recorder is None or rounds is None:
-            return True
-        if not recorder.awaits_first:
-            rounds.remove(sys._getframe())
-            return True
-        if (loop := rounds.choose()) is not None:
-            recorder.step_by(ROUND)
-            recorder.await_line(loop.code, loop.line, rounds.reach)
-            return True
-        if rounds.is_hopeless:
-            rounds.remove(sys._getframe())
-            recorder.begin_here()
-            return True
-        return False
+    def give_up(self) -> None:
+        """The training goes on already."""
+        self._stop_observing()
+
+    def _stop_observing(self) -> None:
+        if self._rounds is not None:
+            self._rounds.remove(sys._getframe())
+        if self._calls is not None:
+            self._calls.remove()
+
+    def _count_call(self) -> None:
+        self._called += 1
 
     def step(self, boundary: StepBoundary) -> None:
         """The program announces the end of a step."""
@@ -107,11 +127,10 @@ class InterludeRecording:
             rounds.remove(sys._getframe())
         self._on_over(self._recorder.choice.outdone if self._recorder is not None else None)
 
-    def _give_up(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException) -> None:
         recorder, self._recorder = self._recorder, None
         with suppress(Exception):
-            if self._rounds is not None:
-                self._rounds.remove(sys._getframe())
+            self._stop_observing()
             if recorder is not None:
                 recorder.abandon(PROFKIT_FAILED + describe(error))
             self._on_over(None)

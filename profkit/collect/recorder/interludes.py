@@ -7,7 +7,7 @@ looks at the main thread's stack tell when it goes on, as no step has ended for 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import CodeType
 
 from profkit.collect.boundaries.next_boundary import calls_hooks
@@ -44,20 +44,26 @@ _COMPUTES: frozenset[StackActivity] = frozenset(
 
 
 class InterludeWatch:
-    """`look` is told what each look at the main thread shows, on the looking thread. ``begin`` is called on the main
-    thread, between two bytecodes, with the function in which the work lies and its line, until it returns True. If no
-    call of the model has ended a step soon after, ``go_on`` is called in the same way, until it returns True."""
+    """`look` is told what each look at the main thread shows, on the looking thread. The rest is called on the main
+    thread, between two bytecodes: ``observe`` with the function in which the work lies and its
+    lines that belong to steps, then ``begin`` with its line,
+    until it returns True. If a step ends before that, ``give_up`` is called, and all begins anew."""
 
-    def __init__(self, guard: Guard, begin: Callable[[CodeType, CallSite], bool], go_on: Callable[[], bool]) -> None:
-        self._begin, self._go_on, self._call = begin, go_on, MainThreadCall(lambda: guard(self._act))
-        self._asked_ns, self._goes_on = 0, False
+    def __init__(
+        self,
+        guard: Guard,
+        observe: Callable[[CodeType, Collection[int]], bool],
+        begin: Callable[[CallSite], bool],
+        give_up: Callable[[], None],
+    ) -> None:
+        self._observe, self._begin, self._give_up = observe, begin, give_up
+        self._call = MainThreadCall(lambda: guard(self._act))
         self._lines_of_steps: set[Line] = set()
         self._lines_since: set[Line] = set()
-        self._ended_ns = 0
-        self._begun_ns = self._counted_ns = self._outside_ns = 0
+        self._begun_ns = self._ended_ns = self._counted_ns = self._outside_ns = self._observed_ns = 0
         self._took_ns: dict[Function, int] = {}
         self._found: tuple[Function, CallSite] | None = None
-        self._was_begun = False
+        self._is_outside = self._is_observing = self._was_begun = False
 
     @property
     def time_ns(self) -> int:
@@ -70,8 +76,11 @@ class InterludeWatch:
         now_ns = time.perf_counter_ns()
         self._begun_ns = self._begun_ns or ended_ns
         self._note_end(ended_ns)
-        if now_ns - ended_ns <= max(_LEAST_NS, _TIMES * usual_ns):
+        self._is_outside = now_ns - ended_ns > max(_LEAST_NS, _TIMES * usual_ns)
+        if not self._is_outside:
             self._lines_since.update(lines)
+            if self._is_observing:
+                self._call.request()
             return
         self._lines_since.clear()
         passed_ns, self._counted_ns = now_ns - max(self._counted_ns, ended_ns), now_ns
@@ -83,16 +92,12 @@ class InterludeWatch:
             return
         self._outside_ns += passed_ns
         self._took_ns[function] = self._took_ns.get(function, 0) + passed_ns
-        if self._was_begun:
-            if not self._goes_on and now_ns - self._asked_ns > _SOON_NS:
-                self._call.request()
-            return
-        if not self._is_due(now_ns, function):
-            return
-        if self._found is None or self._found[0] is not function:
-            self._found = function, _site_of(function, line)
-        self._asked_ns = now_ns
-        self._call.request()
+        if self._is_observing and now_ns - self._observed_ns > _SOON_NS:
+            self._call.request()
+        elif not (self._is_observing or self._was_begun) and self._is_due(now_ns, function):
+            if self._found is None or self._found[0] is not function:
+                self._found = function, _site_of(function, line)
+            self._call.request()
 
     def _note_end(self, ended_ns: int) -> None:
         """If another step has ended, the lines since the one before are lines of steps: none of them was outside."""
@@ -111,11 +116,21 @@ class InterludeWatch:
         frame = sys._getframe()
         if self._found is None or in_backward_pass() or is_capturing() or is_at_work(frame) or calls_hooks(frame):
             return  # in a loop over hooks none may be added
+        function, site = self._found
         if self._was_begun:
-            self._goes_on = self._go_on()
+            return
+        if not self._is_observing:
+            self._was_begun = True  # in case it fails, of which there is no second time
+            of_steps = {line for of, line in list(self._lines_of_steps) if of is function}
+            self._is_observing = self._observe(function.code, of_steps)
+            self._was_begun, self._observed_ns = False, time.perf_counter_ns()
+        elif not self._is_outside:
+            self._is_observing = False
+            self._give_up()
         else:
-            self._was_begun = True  # if it fails, too
-            self._was_begun = self._begin(self._found[0].code, self._found[1])
+            self._was_begun = True
+            self._was_begun = self._begin(site)
+            self._is_observing = not self._was_begun
 
 
 def _site_of(function: Function, line: int) -> CallSite:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial, wraps
 from pathlib import Path
@@ -178,7 +178,9 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         self._replacement = Replacement(self._guard, lambda: not self.is_over, self._begin_better)
         is_user = UserFiles(subject.roots)
         self._interlude = InterludeRecording(self._make_interlude, is_user, self._when_interlude_is_over)
-        self._interludes = InterludeWatch(self._interlude.guard, self._begin_interlude, self._interlude.hurry)
+        self._interludes = InterludeWatch(
+            self._interlude.guard, self._observe_interlude, self._begin_interlude, self._interlude.give_up
+        )
         self._stopper = Stopper()
         self._termination = Termination(self._guard, lambda: self._end(STATUS, (NOTE,)))
         self._outer: profile | None = None
@@ -376,17 +378,26 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
             self._next.go_on(recorder.choice.name, recorder.thread.ident)
             self._on_over()
 
-    def _begin_interlude(self, function: CodeType, site: CallSite) -> bool:
-        """Record what goes on below the line instead of steps, until the next step ends. Return whether that needs no
-        more calls."""
+    def _observe_interlude(self, function: CodeType, of_steps: Collection[int]) -> bool:
+        """See what ends steps below the function, if something else than steps may be recorded now."""
         recorder = self._recorder
-        is_free = recorder is not None and (recorder.over or recorder.is_timing) and not self._interlude.has_begun
+        is_free = recorder is not None and (recorder.over or recorder.is_timing) and self._interlude.is_over
         if recorder is None or not is_free or not recorder.thread.is_current or self._next.is_wanted:
             return False
-        if self._allowance.events_left >= _WORTH * MANY_EVENTS:  # else it will not be more soon
-            recorder.suspend()
-            plan = self._plan.for_interlude(recorder.choice.name or EXPLICIT, Interlude(site))
-            self._interlude.begin(plan, recorder.signals, function, sys._getframe())
+        if self._allowance.events_left < _WORTH * MANY_EVENTS:
+            return False
+        return self._interlude.observe(function, of_steps, sys._getframe())
+
+    def _begin_interlude(self, site: CallSite) -> bool:
+        """Record what goes on below the line instead of steps, until the next step ends, if it is known by now what
+        ends the steps there. Return whether it is."""
+        recorder, signal = self._recorder, self._interlude.find_signal()
+        if recorder is None or signal is None:
+            return False
+        recorder.suspend()
+        ended_by = recorder.choice.name or EXPLICIT
+        plan = self._plan.for_interlude(ended_by, bool(signal), Interlude(site))
+        self._interlude.begin(plan, signal, recorder.signals)
         return True
 
     def _make_interlude(self, plan: Plan, guard: Guard, on_over: Callable[[], None]) -> Recorder:

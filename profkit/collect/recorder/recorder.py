@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from threading import current_thread, main_thread
-from types import CodeType
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,6 +18,7 @@ from psutil import Process  # type: ignore[import-untyped]  # its types are a pa
 
 from profkit.collect.boundaries.choice import SignalChoice, StepBoundary, Verdict
 from profkit.collect.boundaries.cycles import CycleWatch
+from profkit.collect.boundaries.loop_rounds import Loop
 from profkit.collect.boundaries.recorded_thread import CUT_OFF, MISSED, RecordedThread
 from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.boundaries.signals import LoaderWatches, StepSignals
@@ -49,7 +49,7 @@ from profkit.collect.stacks.requests import StackRequests
 from profkit.collect.tensors.gradients import GradientWatch
 from profkit.collect.tensors.padding import PaddingWatch
 from profkit.collect.tensors.recomputation import CallWatch
-from profkit.run.plan import Plan, Subject
+from profkit.run.plan import ROUND, Plan, Subject
 from profkit.source.growth import GrowthLines
 from profkit.source.user_code import UserFiles
 
@@ -279,29 +279,16 @@ class Recorder:
         if not self.over:
             self._end()
 
-    @property
-    def awaits_first(self) -> bool:
-        """Whether no step has ended yet, and nothing is recorded; any thread may ask."""
-        return self._schedule.phase is Phase.REFERENCE and not self._schedule.step
-
-    def step_by(self, signal: str) -> None:
-        """Another signal than the one that was chosen ends the steps from here on."""
-        self.choice.choose(signal)
+    def step_by_rounds(self, loop: Loop, on_round: Callable[[], None]) -> None:
+        """Rounds of the loop end the steps, not what the plan says. ``on_round`` is called in them while lines are
+        located; the caller tells of the ends."""
+        self.choice.choose(ROUND)
+        self._tracer.await_line(loop.code, loop.line, on_round)
 
     @property
     def locates(self) -> bool:
         """Whether lines are being located."""
         return self._tracer.active
-
-    def await_line(self, code: CodeType, line: int, on_line: Callable[[], None]) -> None:
-        """While lines are located, tell of each time that this one of the function begins."""
-        self._tracer.await_line(code, line, on_line)
-
-    def begin_here(self) -> None:
-        """Record from here on: no step has ended for long."""
-        if self.awaits_first and self.hears():
-            self._schedule.hurry()
-            self._work(self._phases.enter)
 
     def suspend(self) -> None:
         """Hear of no step that ends up to `resume`: what passes meanwhile belongs to the current one."""
