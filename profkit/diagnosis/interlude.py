@@ -20,7 +20,7 @@ def find_interlude(facts: Facts) -> tuple[Facts, Interlude, float] | None:
     """What was recorded between the steps, and which share of the run such work takes. None if nothing was, or if the
     steps are whole cycles, which hold it too."""
     beside, whole = facts.interlude, whole_run(facts)
-    if beside is None or beside.run.interlude is None or whole is None:
+    if beside is None or beside.run.interlude is None or whole is None or not len(beside.operators.rows):
         return None
     if facts.run.signals_per_step > 1 or facts.run.one_in > 1:
         return None

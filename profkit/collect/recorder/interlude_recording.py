@@ -52,6 +52,11 @@ class InterludeRecording:
         """Whether nothing of it is in the program."""
         return self._recorder is None or self._recorder.over
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether steps were recorded, or a part where there are none."""
+        return self._recorder is not None and (self._recorder.has_steps or self._recorder.is_part)
+
     def observe(self, function: CodeType, of_steps: Collection[int], frame: FrameType | None) -> bool:
         """Find out what may end steps below that function, beside its lines that are ``of_steps``. Returns False if it
         is over, or if a debugger traces it."""

@@ -29,6 +29,8 @@ _SOON_NS = 300_000_000
 """After so much more time a call of the model should have come, or some rounds of a short loop."""
 _SHARE = 0.1
 """Of the time since the first step: less is not worth another recording."""
+_MOST_TRIES = 3
+"""For each the program waits a moment."""
 _MOST_LINES = 4096
 """As many as the account of the run keeps stacks."""
 _COMPUTES: frozenset[StackActivity] = frozenset(
@@ -61,6 +63,7 @@ class InterludeWatch:
         self._lines_of_steps: set[Line] = set()
         self._lines_since: set[Line] = set()
         self._begun_ns = self._ended_ns = self._counted_ns = self._outside_ns = self._observed_ns = 0
+        self._tries = 0
         self._took_ns: dict[Function, int] = {}
         self._found: tuple[Function, CallSite] | None = None
         self._is_outside = self._is_observing = self._was_begun = False
@@ -69,6 +72,11 @@ class InterludeWatch:
     def time_ns(self) -> int:
         """How long the work that was recorded went on in all, in nanoseconds."""
         return self._took_ns[self._found[0]] if self._was_begun and self._found else 0
+
+    def try_again(self) -> None:
+        """Nothing was recorded: begin anew, but not for ever."""
+        self._tries += 1
+        self._was_begun = self._tries >= _MOST_TRIES
 
     def look(self, ended_ns: int, usual_ns: int, activity: StackActivity, lines: Sequence[Line]) -> None:
         """The last step ended at ``ended_ns`` of the performance counter, and one takes ``usual_ns``. The program's
@@ -128,9 +136,9 @@ class InterludeWatch:
             self._is_observing = False
             self._give_up()
         else:
-            self._was_begun = True
-            self._was_begun = self._begin(site)
-            self._is_observing = not self._was_begun
+            self._was_begun, self._is_observing = True, False
+            if not self._begin(site):
+                self._was_begun, self._is_observing = False, True
 
 
 def _site_of(function: Function, line: int) -> CallSite:

@@ -34,6 +34,7 @@ from profkit.run.directory import (
     FAILED,
     INTERLUDE,
     PROFKIT_FAILED,
+    TRACE_SUFFIXES,
     CallSite,
     Interlude,
     create_directory,
@@ -401,8 +402,14 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         return True
 
     def _make_interlude(self, plan: Plan, guard: Guard, on_over: Callable[[], None]) -> Recorder:
+        directory = self._directory / INTERLUDE
+        if directory.is_dir():
+            for left in directory.glob(f"*{TRACE_SUFFIXES[1]}*"):  # of the try before
+                left.unlink()
+        else:
+            create_directory(directory)
         return Recorder(
-            create_directory(self._directory / INTERLUDE),
+            directory,
             plan,
             self._subject,
             guard,
@@ -416,7 +423,10 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         )
 
     def _when_interlude_is_over(self, ended: StepBoundary | None) -> None:
-        """Go on timing the steps, the next of which may just have ended."""
+        """Go on timing the steps, the next of which may just have ended. If none was recorded in the time that there
+        was, the next evaluation may be longer."""
+        if not self._interlude.has_steps:
+            self._interludes.try_again()
         if (recorder := self._recorder) is not None:
             recorder.resume(ended)
 

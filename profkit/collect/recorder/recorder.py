@@ -317,6 +317,11 @@ class Recorder:
         """Whether steps were recorded."""
         return self._schedule.recorded > 0
 
+    @property
+    def is_part(self) -> bool:
+        """Whether a part of a step was recorded."""
+        return self._file.run.is_part
+
     def hears(self) -> bool:
         """Whether a boundary here and now counts: on the recorded thread, outside profkit's own work and pauses."""
         return not (self.over or self._busy or self._phases.is_paused or not self.thread.is_current or is_capturing())
