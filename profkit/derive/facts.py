@@ -71,7 +71,7 @@ def _fact(derive: Callable[[Facts], Derived]) -> cached_property[Derived]:
 class Facts:
     """The facts about one recording. ``run`` and the rest are empty for a trace that profkit did not record. For a
     memory snapshot alone, the trace is `no_trace()`. ``launch`` is what this rank and others did together, None if only
-    one was recorded."""
+    one was recorded. ``interlude`` are the facts about what passes between the steps, if that was recorded too."""
 
     def __init__(  # noqa: PLR0913, PLR0917  # a run directory holds as many files, each by its name
         self,
@@ -87,6 +87,7 @@ class Facts:
         launch: Launch | None = None,
         account: RunAccount | None = None,
         stacks: StackSamples | None = None,
+        interlude: Facts | None = None,
     ) -> None:
         self._recorded = trace
         self.run = run or Run()
@@ -100,6 +101,7 @@ class Facts:
         self.launch = launch
         self.account = account or RunAccount()
         self.stacks = stacks or StackSamples()
+        self.interlude = interlude
         self._kept: dict[Callable[[Facts], Any], Any] = {}
         self._failed: dict[Callable[[Facts], Any], tuple[Exception, TracebackType | None]] = {}
 

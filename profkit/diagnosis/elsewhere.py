@@ -16,6 +16,7 @@ from profkit.derive.facts import Facts
 from profkit.derive.steps.boundaries import ONE_UPDATE, STEP_MARKS, UNDIVIDED, whole_window
 from profkit.derive.steps.on_device import MARKED
 from profkit.derive.timeline.intervals import unite
+from profkit.diagnosis.interlude import find_interlude
 from profkit.findings.values import Elsewhere, Location, WholeRun
 from profkit.patterns.loops.located import sites_of_located_step
 from profkit.patterns.time.start_up import find_cold_start, preparing
@@ -65,7 +66,7 @@ def find_elsewhere(facts: Facts) -> Elsewhere | None:
         return None
     judged_ns = median(took_ns) if known_ns is None else known_ns
     share = 1 - len(took_ns) * float(judged_ns) / max(float(took_ns.sum()), 1.0)
-    if share < _MOST_ELSEWHERE:
+    if share < _MOST_ELSEWHERE or _was_recorded_too(facts, share):
         return None
     every, (seen, what, at) = _distance(took_ns, judged_ns), _seen_outside(whole_run(facts))
     timed = timed_lines(facts)
@@ -88,9 +89,15 @@ def _in_another_loop(facts: Facts) -> Elsewhere | None:
     for place, time_ns in known:
         lines[place.site] += time_ns * (_loop_of(place) not in seen)
     share = lines.total() / max(whole.programs_ns, 1)
-    if not seen or share < _MUCH_OF_RUN:
+    if not seen or share < _MUCH_OF_RUN or _was_recorded_too(facts, share):
         return None
     return Elsewhere(share, at=Location.of(lines.most_common(1)[0][0]).short, of_run=True)
+
+
+def _was_recorded_too(facts: Facts, share: float) -> bool:
+    """Whether most of what takes this share of the run was recorded between the steps."""
+    interlude = find_interlude(facts)
+    return interlude is not None and interlude[2] >= share / 2
 
 
 def _training_place(account: RunAccount, stack: StackTime) -> Place | None:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from msgspec import structs
 
 from profkit.core.errors import UnreadableInput
@@ -29,6 +30,7 @@ from profkit.diagnosis.health.device import describe_unrecorded
 from profkit.diagnosis.health.memory import describe_end_of_memory
 from profkit.diagnosis.health.program import check_failure
 from profkit.diagnosis.health.window import describe_start
+from profkit.diagnosis.interlude import find_interlude, in_run
 from profkit.diagnosis.judge import Outcome, PricedFinding, edit_behind, gather, judging_tasks, price_together, weigh
 from profkit.diagnosis.pictures.from_facts import draw
 from profkit.diagnosis.rooflines import tell_roofline
@@ -185,7 +187,20 @@ def read_facts(
         launch,
         load_account(directory),
         run_directory.load_stacks(directory),
+        _read_interlude(directory),
     )
+
+
+def _read_interlude(directory: Path) -> Facts | None:
+    """What was recorded between the steps, if it can be read: a recording of the steps is worth its diagnosis."""
+    path = directory / run_directory.INTERLUDE
+    if path.is_symlink() or not path.is_dir():
+        return None
+    trace, run = run_directory.find_trace(path), run_directory.load_run(path)
+    if trace is None or run.trace != trace.name:
+        return None
+    facts, _ = attempt("what was recorded between the steps", partial(read_facts, path), None)
+    return facts
 
 
 def _without_trace(path: Path, snapshot_path: Path | None) -> Facts:
@@ -250,19 +265,18 @@ def diagnose_with_rows(
     judged = [one for one in judged if not _awaits_price(one) and not _is_worthless(one.finding)]
     total, no_total = attempt("what all faults cost together", partial(_predict_total, facts, judged), None)
     judged, no_sharing = attempt("what the findings give back together", partial(price_together, facts, judged), judged)
-    judged = [judged[at] for at in rank_order([one.finding for one in judged])]
+    found, rows = _with_interlude(facts, judged, settings)
     memory, no_account = attempt("the account of the device's memory", partial(_account_memory, facts), ())
     diagnosis = Diagnosis(
         run=_summarise_program(facts.run),
         timing=timing,
-        findings=tuple(_with_source(facts, one.finding) for one in judged),
+        findings=found,
         skipped={**unpriced, **skipped, **unchosen},
         health=(*health, *notes, *no_total, *no_sharing, *no_account),
         total=total,
         memory=memory,
         ignored=dict(ignored),
     )
-    rows = [one.suspicion.rows for one in judged]
     whole, unaccounted = attempt("the account of the whole run", partial(whole_run, facts), None)
     diagnosis = replace(diagnosis, whole_run=whole, health=(*diagnosis.health, *unaccounted))
     failure, unknown = attempt("what ended the program", partial(describe_end_of_memory, facts), None)
@@ -273,6 +287,28 @@ def diagnose_with_rows(
     diagnosis = replace(diagnosis, elsewhere=elsewhere)
     beginning, _ = attempt("what the recording began with", partial(describe_start, facts), "")
     return replace(diagnosis, verdict=conclude(diagnosis, _obstacles(facts, diagnosis, has_steps), beginning)), rows
+
+
+def _with_interlude(
+    facts: Facts, judged: Sequence[PricedFinding], settings: Settings
+) -> tuple[tuple[Finding, ...], Sequence[Rows]]:
+    """The findings, those between the steps among them, ranked, and the events behind each: none for these."""
+    found = [_with_source(facts, one.finding) for one in judged]
+    rows = [one.suspicion.rows for one in judged]
+    more, _ = attempt("what passes between the steps", lambda: tuple(_between(facts, found, settings)), ())
+    found, rows = [*found, *more], [*rows, *(np.zeros(0, dtype=np.int64) for _ in more)]
+    order = rank_order(found)
+    return tuple(found[at] for at in order), [rows[at] for at in order]
+
+
+def _between(facts: Facts, known: Sequence[Finding], settings: Settings) -> Iterator[Finding]:
+    """What is to be changed between the steps, with its share of the run."""
+    if (recorded := find_interlude(facts)) is None:
+        return
+    beside = recorded[0]
+    judged, _ = gather([task() for task in judging_tasks(beside, settings)])
+    found = [_with_source(beside, one.finding) for one in judged if not _awaits_price(one)]
+    yield from in_run(facts, [one for one in found if not (is_left_out(one) or _is_worthless(one))], known)
 
 
 def _look_at_steps(

@@ -52,6 +52,8 @@ LIVE_FILE = "live.json"
 SAMPLES_FILE = "samples.json"
 DEVICE_MEMORY_FILE = "device_memory.json"
 ACCOUNT_FILE = "account.json"
+INTERLUDE = "interlude"
+"""The folder in a run directory with the recording of what passes between the steps, itself a run directory."""
 STACKS_FILE = "stacks.json"
 SNAPSHOT_FILE = "snapshot.pickle"
 WORKERS_DIRECTORY = "workers"
@@ -594,6 +596,14 @@ class Remark(Struct, frozen=True):
     every: int = 0
 
 
+class Interlude(Struct, frozen=True):
+    """Where work passes between the steps of a training, or after the last of them: below the line ``site``, in the
+    function of which it had taken ``time_ns`` by the end of the run, as far as looks at the run tell."""
+
+    site: CallSite
+    time_ns: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """The content of ``run.json``.
@@ -625,7 +635,8 @@ class Run:
     Steps: ``window`` counts the recordings of one run of the program, from 1; the first names the directories of the
     others, beside its own. ``signals_per_step`` is how often ``step_signal`` comes in a step: an epoch may be one step,
     of many optimizer steps. If ``one_in`` is more than 1, the recorded steps are the long ones, one in so many, which
-    take ``share_of_time`` of the time. ``is_part`` says that the only recorded step was cut off, ``was_stopped`` that
+    take ``share_of_time`` of the time. ``interlude`` says that no steps of the training were recorded, but what passes
+    between them. ``is_part`` says that the only recorded step was cut off, ``was_stopped`` that
     profkit ended the program, as asked, once it was recorded. ``was_outdone`` says that the optimizer stepped for the
     first time after the recording, too late for its own steps to be recorded, or would have done so in a program that
     was stopped.
@@ -654,6 +665,7 @@ class Run:
     signals_per_step: int = 1
     one_in: int = 1
     share_of_time: float = 1.0
+    interlude: Interlude | None = None
     reference_step_ns: tuple[int, ...] = ()
     later_step_ns: tuple[int, ...] = ()
     reference_step_device_ns: tuple[int, ...] = ()

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from profkit.run.directory import Interlude
+
 EXPLICIT = "step()"
 SIGNALS = {
     "step": EXPLICIT,
@@ -16,6 +18,8 @@ SIGNALS = {
     "epoch": "epoch",
 }
 """What may end a step: the users' name for it, and the name in ``run.json``. ``epoch`` ends steps only if chosen."""
+ROUND = "round"
+"""A round of a loop ends a step where nothing else does; nobody chooses that."""
 COUNTED_AS = {
     EXPLICIT: "calls of step()",
     "optimizer": "the optimizer's steps",
@@ -23,6 +27,7 @@ COUNTED_AS = {
     "backward": "backward passes",
     "forward": "calls of the model",
     "epoch": "passes over the DataLoader",
+    ROUND: "rounds of a loop",
 }
 """What the steps are, by the signal that ends them."""
 BEST_SIGNAL = "auto"
@@ -34,6 +39,12 @@ AFTER_STEPS = 30
 """Steps timed after the recording."""
 LIMIT_S = 30.0
 """The longest recording, in seconds."""
+_INTERLUDE = 2
+"""The number of the window between the steps, as that of the first one a user requests."""
+_FEW_CALLS = 3
+"""Calls of the model that are measured between the steps, and timed behind these: an evaluation may have few."""
+_INTERLUDE_S = 3.0
+"""The longest recording between the steps: it shares the allowance with that of the steps."""
 FULL_RANKS = 8
 """How many ranks of a launch record everything: as many as a host usually has GPUs, so that a launch on one host loses
 nothing. A report reads a trace of up to 50 MB for each."""
@@ -72,6 +83,9 @@ class Plan:
     All ranks of a launch (``is_rank``) record the same steps. ``ranks`` of them record everything; the recordings of
     the others are ``is_light``: only collectives and steps.
 
+    ``interlude`` says where the work lies that passes between the steps of a training, if that is recorded: the signal
+    ``ended_by`` ends it, as the training goes on.
+
     If ``one_in`` is more than 1, only that step of so many is recorded: the last of them, a long one. Such steps take
     the share ``share_of_time`` of the time.
 
@@ -102,6 +116,8 @@ class Plan:
     earlier_until_ns: int = 0
     one_in: int = 1
     share_of_time: float = 1.0
+    interlude: Interlude | None = None
+    ended_by: str | None = None
 
     def __post_init__(self) -> None:
         if min(self.wait, self.warmup, self.after, self.at_step, self.ranks) < 0 or self.active < 1:
@@ -143,6 +159,13 @@ class Plan:
         wait, after = (self.wait, self.after) if every == 1 else (0, 0)
         better = self.for_better(SIGNALS["optimizer"])
         return replace(better, wait=wait, warmup=1, active=cycles, after=after, every=every, anew=self.anew + 1)
+
+    def for_interlude(self, ended_by: str, has_steps: bool, interlude: Interlude) -> Plan:
+        """The plan of a recording of what passes between the steps that ``ended_by`` ends, or after the last of them.
+        Calls of the model are its steps, unless something else is chosen later. If it has none, it begins at once."""
+        window = self.for_window(_INTERLUDE, SIGNALS["forward"])
+        short = replace(window, wait=2 * has_steps, active=_FEW_CALLS, after=_FEW_CALLS, limit_s=_INTERLUDE_S)
+        return replace(short, is_second=False, ended_by=ended_by, interlude=interlude)
 
     def for_long_step(self, one_in: int, share_of_time: float) -> Plan:
         """The plan of a recording of the long step that comes once in so many, located and then measured once."""

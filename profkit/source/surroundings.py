@@ -55,6 +55,24 @@ def surroundings_of(path: str, line: int) -> Surroundings:
     return _surroundings_in(path).get(line, _NOTHING)
 
 
+def loops_around(path: str, line: int) -> tuple[tuple[int, int], ...]:
+    """The first and last lines of the loops around the line in its function, the outermost first."""
+    file = parsed_file(path)
+    if file is None:
+        return ()
+    scope = max(
+        (node for node in ast.walk(file.tree) if isinstance(node, FUNCTIONS) and _is_around(node, line)),
+        key=lambda node: node.lineno,
+        default=file.tree,
+    )
+    loops = (node for node in ast.walk(scope) if isinstance(node, _LOOPS) and _is_around(node, line))
+    return tuple(sorted((loop.lineno, loop.end_lineno or loop.lineno) for loop in loops))
+
+
+def _is_around(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
 @lru_cache(maxsize=_MOST_FILES)
 def _surroundings_in(path: str) -> Mapping[int, Surroundings]:
     """By line, of those that anything surrounds."""

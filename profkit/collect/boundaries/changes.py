@@ -102,6 +102,11 @@ class Changes:
         return self._ended_ns is not None
 
     @property
+    def ended_ns(self) -> int:
+        """When the last step that was noted ended; 0 if none was since it began again."""
+        return self._ended_ns or 0
+
+    @property
     def together(self) -> int:
         """How many of the steps to come may be noted as one; 1 until it is known how short they are."""
         if self._counted <= BLOCK_STEPS:

@@ -53,15 +53,25 @@ class SignalChoice:
     ``name`` is that signal, or None before any came. It is the ``chosen`` one if there is one, else the best so far. If
     a step ``has_begun`` already, the chosen signal ends it, or `step` by default. Every ``every``-th signal ends a
     step. With ``is_replacement`` profkit, not the user, chose the signal in place of a weaker one, and `step` may still
-    replace it. ``outdone_by`` names a better signal that came too late, or the same if another optimizer took over.
+    replace it. The signal ``ended_by`` ends the recording, as what is recorded passes between its steps.
+    ``outdone_by`` names a better signal that came too late, or the same if another optimizer took over; ``outdone`` is
+    where it came. The signal ``ended_by`` outdoes any other: it is that of the training, between whose steps the
+    recording was made.
     ``is_each_update`` says that every optimizer step ends a step; it is an attribute because it is read at every
     optimizer step.
     """
 
     def __init__(
-        self, chosen: str | None = None, has_begun: bool = False, every: int = 1, is_replacement: bool = False
+        self,
+        chosen: str | None = None,
+        has_begun: bool = False,
+        every: int = 1,
+        is_replacement: bool = False,
+        ended_by: str | None = None,
     ) -> None:
+        self._ended_by = ended_by
         self.chosen = chosen or (EXPLICIT if has_begun else None)
+        self.outdone: StepBoundary | None = None
         self.outdone_by: str | None = None
         self._successors = 0
         self._every, self._ends, self._is_replacement = every, 0, is_replacement
@@ -95,9 +105,14 @@ class SignalChoice:
             self._take(signal)
             return Verdict.FIRST
         if self._outdoes(signal):
-            self.outdone_by = signal
+            self.outdone, self.outdone_by = boundary, signal
             return Verdict.OUTDONE
         return Verdict.NOTHING
+
+    def choose(self, signal: str) -> None:
+        """From here on such a signal ends a step, and no other does."""
+        self.chosen = signal
+        self.begin_again()
 
     def begin_again(self) -> None:
         """Discard the steps so far: they ended on a thread that is no longer recorded."""
@@ -144,6 +159,8 @@ class SignalChoice:
         return self.chosen is not None and self.name is None
 
     def _outdoes(self, signal: str) -> bool:
+        if self._ended_by is not None:
+            return signal == self._ended_by
         return self.gives_way if signal == EXPLICIT else signal == OPTIMIZER and self.may_be_outdone
 
     def _is_better(self, signal: str) -> bool:

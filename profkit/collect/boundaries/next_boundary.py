@@ -67,7 +67,7 @@ class NextBoundary:
     def _listen(self) -> None:
         if not self.is_wanted or self._signals is not None or self._is_busy():
             return
-        if _calls_hooks(sys._getframe()):  # adding a hook now would break its loop over them
+        if calls_hooks(sys._getframe()):  # adding a hook now would break its loop over them
             self._call.request()
             return
         self._choice = SignalChoice(self._signal, has_begun=self._signal is not None)
@@ -80,7 +80,7 @@ class NextBoundary:
             signals.remove()
 
 
-def _calls_hooks(frame: FrameType | None) -> bool:
+def calls_hooks(frame: FrameType | None) -> bool:
     """Whether an optimizer is calling its hooks: any code of its own is running except the step itself. The step may
     call a closure that trains for minutes, and asking again and again until it ends would slow it down several times.
     """

@@ -99,6 +99,11 @@ class Schedule:
         return self.measured > 0 or (is_all and self._located > 0)
 
     @property
+    def begun_ns(self) -> int:
+        """When the current step began, by the performance counter: the last one ended there."""
+        return self._begun_ns
+
+    @property
     def is_settling(self) -> bool:
         """Whether the current step passes between the located steps and the measured ones."""
         return self.phase is Phase.REFERENCE and self._located > 0

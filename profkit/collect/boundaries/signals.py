@@ -43,7 +43,8 @@ class LoaderWatches(NamedTuple):
 class StepSignals:
     """From `install` to `remove`, passes each signal, or only the ``chosen`` one, to ``tell`` as a `StepBoundary`.
     ``tell`` decides what it means. ``pass_by`` and ``watch`` are for the steps of optimizers (`OptimizerSteps`).
-    Without ``loaders`` nothing is described, and only what gives a signal is put into the program."""
+    ``ended_by`` is passed on besides. Without ``loaders`` nothing is described, and only what gives a signal is put
+    into the program."""
 
     def __init__(
         self,
@@ -53,11 +54,12 @@ class StepSignals:
         pass_by: Callable[[], int] | None = None,
         watch: UpdateWatch | None = None,
         loaders: LoaderWatches | None = None,
+        ended_by: str | None = None,
     ) -> None:
         watches = LoaderWatches() if loaders is None else loaders
         self._tell, self._chosen, self._workers, self._feeding = tell, chosen, watches.workers, watches.feeding
         self._describes = loaders is not None
-        on_step = self._on_optimizer_step if chosen in (None, OPTIMIZER) else None
+        on_step = self._on_optimizer_step if chosen in (None, OPTIMIZER) or ended_by == OPTIMIZER else None
         self._optimizer = OptimizerSteps(on_step, guard, pass_by, watch)
         on_batch, on_epoch = self._on_batch, partial(self._give, SIGNALS["epoch"])
         self._loader = LoaderBatches(on_batch, on_epoch, guard, *watches[1:])

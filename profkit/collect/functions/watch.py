@@ -20,10 +20,10 @@ from profkit.collect.functions.describing import Describer
 from profkit.collect.functions.variables import Variables
 from profkit.collect.program.clocks import time
 from profkit.collect.program.compiled import compiler_is_used
-from profkit.collect.program.frames import SUSPENDS, forget_locals, line_of, walk_up
+from profkit.collect.program.frames import SUSPENDS, forget_locals, is_at_work, line_of, walk_up
 from profkit.collect.program.guard import describe, switches_past_modes, uncompiled
 from profkit.collect.sessions.allowance import FUNCTIONS_S
-from profkit.collect.sessions.lines import is_at_work, suspended_frames
+from profkit.collect.sessions.lines import suspended_frames
 from profkit.run.directory import CallSite, RepeatedCall
 from profkit.source.code import PROFKIT, function_name, source_file, source_line
 

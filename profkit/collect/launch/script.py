@@ -29,10 +29,12 @@ from profkit.collect.program.guard import describe, describe_end, say
 from profkit.collect.ranks.identity import RankWatch
 from profkit.collect.ranks.launchers import read_place
 from profkit.collect.whole_run.live import Live, Pace
+from profkit.collect.whole_run.looks import Line
 from profkit.collect.whole_run.step_times import StepTimes
 from profkit.collect.whole_run.watch import RunWatch
 from profkit.run.directory import FAILED, PROFKIT_FAILED, RUN_FILE, Run, save
 from profkit.run.plan import ACTIVE_STEPS, AFTER_STEPS, BEST_SIGNAL, FULL_RANKS, WAIT_STEPS, WARMUP_STEPS, Plan, Subject
+from profkit.run.whole_run import StackActivity
 from profkit.source.code import PROFKIT
 
 if TYPE_CHECKING:
@@ -103,8 +105,12 @@ class Child:
             metrics = Path(options.metrics) if options.metrics else None
             live = Live(options.live, metrics, lambda: Pace() if self._changes is None else self._changes.pace)
         roots = (os.path.dirname(program.code.co_filename),)
-        self._watch = RunWatch(lambda: self._directory, roots, live=live, steps=self._steps)
+        self._watch = RunWatch(lambda: self._directory, roots, live=live, steps=self._steps, on_look=self._look)
         self._watch.start()
+
+    def _look(self, activity: StackActivity, lines: Sequence[Line]) -> None:
+        if self._profile is not None:
+            self._profile.look(activity, lines)
 
     def watch_for_torch(self, program: Program) -> None:
         begin = self._look_for_changes if self._options.watch_only else self._begin

@@ -18,20 +18,21 @@ class MainThreadCall:
     """`request` makes the main thread call ``action`` soon; the action must not raise.
 
     It uses the interpreter's pending calls, as a signal would disturb the program's handlers and system calls. CPython
-    3.11 spins for ever if a pending call sets a tracer while a second call is queued. So a request by another thread
-    while the action runs is dropped, and of two threads that ask at once only one does; they can ask again.
+    3.11 spins for ever if a pending call sets a tracer while a second call is queued: the call of a traced function is
+    tried again as long as one is, and none runs within another. So a request by another thread while any action waits
+    or runs is dropped, and of two threads that ask at once only one does; they can ask again.
     """
 
     def __init__(self, action: Callable[[], None]) -> None:
         self._action = action
-        self._requested = self._is_running = False
+        self._requested = False
 
     def request(self) -> None:
         is_own = threading.current_thread() is threading.main_thread()
         if not _asking.acquire(blocking=False):
             return
         try:
-            is_due = not (self._requested or _raising) and (is_own or not self._is_running)
+            is_due = not (self._requested or _raising) and (is_own or not _waiting)
             self._requested |= is_due
             _waiting.extend([self] * is_due)
         finally:
@@ -40,15 +41,12 @@ class MainThreadCall:
             ctypes.pythonapi.Py_AddPendingCall(_callback, None)
 
     def run(self) -> None:
-        self._is_running = True
         self._requested = False
         try:
             if threading.current_thread() is threading.main_thread():
                 self._action()
         except KeyboardInterrupt:  # a pending call cannot raise: interrupt again, outside
             _thread.interrupt_main()
-        finally:
-            self._is_running = False
 
 
 _waiting: deque[MainThreadCall] = deque()

@@ -94,6 +94,11 @@ class ChangeWatch:
             self._times.note(ended_ns, took // together, together)
 
     @property
+    def ended_ns(self) -> int:
+        """When the last step ended, of the performance counter; 0 if none did. Any thread may ask."""
+        return self._changes.ended_ns
+
+    @property
     def pace(self) -> Pace:
         """The steps so far; any thread may ask."""
         return Pace(self._changes.steps, self._changes.last_ns)

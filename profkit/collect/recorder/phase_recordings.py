@@ -47,6 +47,9 @@ taken for events, is then not that of the steps. The next may last this many tim
 as lines are marked in it. So a loop of small operators at its end costs no more than some seconds."""
 _TRACED_PER_S = 100_000
 """Line marks let events come at most about so fast: 54,000 to 110,000 were measured."""
+_PART_S = 1.0
+"""So long the recording of what passes between the steps may last: rounds of a few tenths of a second each fit in. What
+it holds is bounded besides."""
 _WATCHED = (FunctionType, nn.Module, Optimizer, Parameter, Tensor)
 """What the watches look for that begin with a step, among all objects."""
 
@@ -235,7 +238,7 @@ class PhaseRecordings:
         or if others record the same step."""
         plan = self._plan
         is_first = self._schedule.phase is Phase.LOCATED and not self._schedule.recorded
-        if not is_first or plan.stops or plan.is_rank or plan.is_light:
+        if not is_first or plan.stops or plan.is_rank or plan.is_light or plan.interlude is not None:
             return False
         if len(self._cut_events) >= _MOST_CUT or self._least_events > MAX_EVENTS:
             return False
@@ -321,6 +324,8 @@ class PhaseRecordings:
         recorded, but not at an impossible one. This does not concern steps that are all large. A long step that is
         recorded alone may take what is left, at the pace of steps with line marks."""
         located, left = self._recordings.located_events, self._allowance.events_left
+        if self._recordings.located is None and self._plan.interlude is not None:
+            return max(left / _TRACED_PER_S, _PART_S)
         if self._recordings.located is None:
             return inf if self._plan.one_in == 1 else max(left, MANY_EVENTS) / _TRACED_PER_S
         are_large = _AS_FORESEEN * located * self._plan.active > left // 2

@@ -5,11 +5,11 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial, wraps
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
 
 from profkit.collect.boundaries.choice import StepBoundary
@@ -20,16 +20,23 @@ from profkit.collect.ranks.identity import for_rank
 from profkit.collect.recorder.change_watch import ChangeWatch
 from profkit.collect.recorder.diagnosis import diagnose
 from profkit.collect.recorder.early_end import Stopper
+from profkit.collect.recorder.interlude_recording import InterludeRecording
+from profkit.collect.recorder.interludes import InterludeWatch
 from profkit.collect.recorder.recorder import Progress, Recorder
 from profkit.collect.recorder.replacement import NOTES, PATIENCE_S, Replacement
 from profkit.collect.recorder.termination import NOTE, STATUS, Termination
 from profkit.collect.recorder.windows import WindowRequests, complete, note_outdone, note_window, window_directory
-from profkit.collect.sessions.allowance import Allowance
+from profkit.collect.sessions.allowance import MANY_EVENTS, Allowance
+from profkit.collect.whole_run.looks import Line
 from profkit.collect.whole_run.watch import RunWatch
 from profkit.core.units import format_time
 from profkit.run.directory import (
     FAILED,
+    INTERLUDE,
     PROFKIT_FAILED,
+    TRACE_SUFFIXES,
+    CallSite,
+    Interlude,
     create_directory,
     default_directory,
     directory_of_target,
@@ -43,12 +50,19 @@ from profkit.run.plan import (
     EXPLICIT,
     FULL_RANKS,
     LIMIT_S,
+    SIGNALS,
     WAIT_STEPS,
     WARMUP_STEPS,
     Plan,
     Subject,
 )
+from profkit.run.whole_run import StackActivity
+from profkit.source.user_code import UserFiles
 
+_WORTH = 2
+"""So many times the events that are worth recording must be left for what passes between the steps."""
+_OF_TRAINING = frozenset((EXPLICIT, SIGNALS["optimizer"]))
+"""The signals between which an evaluation may pass. Others end the steps of programs that do nothing else."""
 _SUCCEEDED = "another optimizer took over during the recorded steps: profkit recorded its steps instead"
 
 _Arguments = ParamSpec("_Arguments")
@@ -163,6 +177,11 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         self._next = NextBoundary(self._guard, lambda: not self.is_over, self._begin_window)
         self._requests = WindowRequests(self._next)
         self._replacement = Replacement(self._guard, lambda: not self.is_over, self._begin_better)
+        is_user = UserFiles(subject.roots)
+        self._interlude = InterludeRecording(self._make_interlude, is_user, self._when_interlude_is_over)
+        self._interludes = InterludeWatch(
+            self._interlude.guard, self._observe_interlude, self._begin_interlude, self._interlude.give_up
+        )
         self._stopper = Stopper()
         self._termination = Termination(self._guard, lambda: self._end(STATUS, (NOTE,)))
         self._outer: profile | None = None
@@ -183,7 +202,7 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
     @property
     def is_over(self) -> bool:
         """Whether all planned steps are over and nothing more is recorded or timed."""
-        return self._recorder is None or self._recorder.over
+        return self._recorder is None or (self._recorder.over and self._interlude.is_over)
 
     @property
     def diagnosis(self) -> Any:
@@ -231,6 +250,7 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
             self._outer.step_with(between)
             return
         recorder, boundary = self._recorder, StepBoundary.here(EXPLICIT, between)
+        self._interlude.step(boundary)
         if recorder is not None and not recorder.over:
             self._guard(lambda: recorder.step(boundary))
             return
@@ -257,6 +277,18 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         """Say that the next step begins here."""
         if (recorder := self._outermost._recorder) is not None:
             self._guard(recorder.end_pause)
+
+    def look(self, activity: StackActivity, lines: Sequence[Line]) -> None:
+        """The main thread was seen at that; called on another thread. What passes for long between the steps is
+        recorded too, where the whole run is watched."""
+        recorder, plan = self._recorder, self._plan
+        if recorder is None or self._counting is None or plan.stops or plan.is_rank or plan.is_light:
+            return
+        ended_ns, usual_ns = recorder.pace
+        if ended_ns and recorder.choice.name in _OF_TRAINING and recorder.records_single_steps:
+            ended_ns = max(ended_ns, self._counting.ended_ns)
+            watch = partial(self._interludes.look, ended_ns, usual_ns, activity, lines)
+            self._interlude.guard(watch)
 
     @property
     def has_steps(self) -> bool:
@@ -309,6 +341,7 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
     ) -> Recorder:
         if self._counting is not None:
             self._counting.remove()
+        self._interlude.tell(Recorder.end_here)
         if directory not in self._directories:
             create_directory(directory)
             self._directories.append(directory)
@@ -345,6 +378,57 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
                 self._replacement.wait()
             self._next.go_on(recorder.choice.name, recorder.thread.ident)
             self._on_over()
+
+    def _observe_interlude(self, function: CodeType, of_steps: Collection[int]) -> bool:
+        """See what ends steps below the function, if something else than steps may be recorded now."""
+        recorder = self._recorder
+        is_free = recorder is not None and (recorder.over or recorder.is_timing) and self._interlude.is_over
+        if recorder is None or not is_free or not recorder.thread.is_current or self._next.is_wanted:
+            return False
+        if self._allowance.events_left < _WORTH * MANY_EVENTS:
+            return False
+        return self._interlude.observe(function, of_steps, sys._getframe())
+
+    def _begin_interlude(self, site: CallSite) -> bool:
+        """Record what goes on below the line instead of steps, until the next step ends, if it is known by now what
+        ends the steps there. Return whether it is."""
+        recorder, signal = self._recorder, self._interlude.find_signal()
+        if recorder is None or signal is None:
+            return False
+        recorder.suspend()
+        ended_by = recorder.choice.name or EXPLICIT
+        plan = self._plan.for_interlude(ended_by, bool(signal), Interlude(site))
+        self._interlude.begin(plan, signal, recorder.signals)
+        return True
+
+    def _make_interlude(self, plan: Plan, guard: Guard, on_over: Callable[[], None]) -> Recorder:
+        directory = self._directory / INTERLUDE
+        if directory.is_dir():
+            for left in directory.glob(f"*{TRACE_SUFFIXES[1]}*"):  # of the try before
+                left.unlink()
+        else:
+            create_directory(directory)
+        return Recorder(
+            directory,
+            plan,
+            self._subject,
+            guard,
+            self._allowance,
+            on_progress=None,
+            on_over=on_over,
+            is_awaited=lambda: self._next.is_wanted,
+            wake=self._requests.wake,
+            replaces=None,
+            notes=(),
+        )
+
+    def _when_interlude_is_over(self, ended: StepBoundary | None) -> None:
+        """Go on timing the steps, the next of which may just have ended. If none was recorded in the time that there
+        was, the next evaluation may be longer."""
+        if not self._interlude.has_steps:
+            self._interludes.try_again()
+        if (recorder := self._recorder) is not None:
+            recorder.resume(ended)
 
     def _count_on(self, recorder: Recorder) -> None:
         """The recording is over: the account of the run goes on with the steps behind it."""
@@ -395,6 +479,7 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         self._stopper.cancel()
         if self._recorder is not None:
             self._let_go()
+            self._interlude.finish(self._interludes.time_ns)
             if self._why:
                 self._recorder.take_back(self._why_noted)
                 notes = (*notes, f"{self._why_noted}, for {format_time(self._allowance.spent_ns)}")
@@ -446,11 +531,13 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         with suppress(Exception):
             current._let_go()
             recorder.disown()
+            current._interlude.tell(Recorder.disown)
 
 
 def _tell_recorder(tell: Callable[[Recorder], None]) -> None:
     if (current := profile._current) is not None and (recorder := current._recorder) is not None:
         current._guard(lambda: tell(recorder))
+        current._interlude.tell(tell)
 
 
 if hasattr(os, "register_at_fork"):  # the parent continues to record, the child does not

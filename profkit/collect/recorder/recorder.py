@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from statistics import median
 from threading import current_thread, main_thread
 from typing import Any
 
@@ -17,6 +18,7 @@ from psutil import Process  # type: ignore[import-untyped]  # its types are a pa
 
 from profkit.collect.boundaries.choice import SignalChoice, StepBoundary, Verdict
 from profkit.collect.boundaries.cycles import CycleWatch
+from profkit.collect.boundaries.loop_rounds import Loop
 from profkit.collect.boundaries.recorded_thread import CUT_OFF, MISSED, RecordedThread
 from profkit.collect.boundaries.schedule import Phase, Schedule
 from profkit.collect.boundaries.signals import LoaderWatches, StepSignals
@@ -48,11 +50,13 @@ from profkit.collect.tensors.denormals import DenormalWatch
 from profkit.collect.tensors.gradients import GradientWatch
 from profkit.collect.tensors.padding import PaddingWatch
 from profkit.collect.tensors.recomputation import CallWatch
-from profkit.run.plan import Plan, Subject
+from profkit.run.plan import ROUND, Plan, Subject
 from profkit.source.growth import GrowthLines
 from profkit.source.user_code import UserFiles
 
 Progress = Callable[[str, int, int], None]
+_LAST = 30
+"""Steps that tell how long one takes: all that are kept of a program before its recording."""
 _NEVER_STEPPED = "the optimizer did not step for a minute after the recording: its steps were not recorded"
 
 
@@ -88,11 +92,11 @@ class Recorder:
         self._plan, self._guard, self._on_progress, self._on_over = plan, guard, on_progress, on_over
         self._notes, self._file, self._processor_time = list(notes), RunFile(subject), ProcessorTime()
         self._file.set(window=plan.window, signals_per_step=plan.every, is_light=plan.is_light)
-        self._file.set(one_in=plan.one_in, share_of_time=plan.share_of_time, **plan.earlier)
+        self._file.set(one_in=plan.one_in, share_of_time=plan.share_of_time, interlude=plan.interlude, **plan.earlier)
         is_user, limits = UserFiles(subject.roots), (plan.limit_s, HeldMemory(partial(rss_bytes_of, Process())))
 
         self._schedule = schedule = Schedule(plan, take_moment)
-        self.choice = SignalChoice(plan.chosen_signal, not plan.prologue, plan.every, plan.is_second)
+        self.choice = SignalChoice(plan.chosen_signal, not plan.prologue, plan.every, plan.is_second, plan.ended_by)
         self.thread = RecordedThread(lambda: schedule.phase is Phase.PROLOGUE, partial(guard, self._leave_thread), wake)
         gives_way = partial(guard, self._yield_to_program)
         self._recordings = recordings = Recordings(directory, gives_way, allowance, plan.is_light)
@@ -141,6 +145,7 @@ class Recorder:
                 FeedingWatch(lambda: recordings.running is None),
                 self._padding.note_batch,
             ),
+            self._plan.ended_by,
         )
 
     def start(self) -> None:
@@ -150,7 +155,8 @@ class Recorder:
             self.over = True
             return
         self.signals.install()
-        self._memory.failures.begin()
+        if self._plan.interlude is None:  # else the recording of the steps still watches them
+            self._memory.failures.begin()
         if self._plan.prologue:
             if current_thread() is main_thread():  # on another thread nothing could end it
                 self._prologue.begin(is_recorded=not self._plan.is_light)
@@ -169,6 +175,10 @@ class Recorder:
             self.signals.skip_none()
         if verdict not in (Verdict.FIRST, Verdict.ENDS) and boundary.between is not None:
             boundary.between()
+
+    def hear(self, boundary: StepBoundary) -> None:
+        """The end of a step, which may end the recording."""
+        self.take(boundary)
 
     def take(self, boundary: StepBoundary) -> Verdict:
         """A signal came: decide what it means and act on it."""
@@ -249,9 +259,69 @@ class Recorder:
         return self._schedule.after_ns, self._schedule.timed_until_ns, self._file.run.signals_per_step
 
     @property
+    def pace(self) -> tuple[int, int]:
+        """When the last step ended, by the performance counter, and how long one takes, in nanoseconds; any thread may
+        ask. Both are 0 until steps are recorded."""
+        took_ns = self._schedule.reference_step_ns[-_LAST:]
+        return (self._schedule.begun_ns, int(median(took_ns))) if took_ns and self.has_steps else (0, 0)
+
+    @property
+    def records_single_steps(self) -> bool:
+        """Whether each end of a step is one in the recording, so that no step holds what passes between others."""
+        return self._file.run.signals_per_step == 1 and self._file.run.one_in == 1
+
+    @property
+    def is_timing(self) -> bool:
+        """Whether the steps are recorded, and those behind them are being timed; any thread may ask."""
+        return self._schedule.phase is Phase.AFTER
+
+    def end_here(self) -> None:
+        """End the recording, of which what there is by now is kept."""
+        if not self.over:
+            self._end()
+
+    def step_by_rounds(self, loop: Loop, on_round: Callable[[], None]) -> None:
+        """Rounds of the loop end the steps, not what the plan says. ``on_round`` is called in them while lines are
+        located; the caller tells of the ends."""
+        self.choice.choose(ROUND)
+        self._tracer.await_line(loop.code, loop.line, on_round)
+
+    @property
+    def locates(self) -> bool:
+        """Whether lines are being located."""
+        return self._tracer.active
+
+    def suspend(self) -> None:
+        """Hear of no step that ends up to `resume`: what passes meanwhile belongs to the current one."""
+        if not self.over:
+            self.signals.remove()
+            self._recordings.remove()
+            self._sampler.suspend()
+
+    def resume(self, ended: StepBoundary | None) -> None:
+        """Go on; the current step ``ended`` there if it did."""
+        if not self.over:
+            self.signals.install()
+            self._sampler.resume()
+            if not self._recordings.install():
+                self._yield_to_program()
+            elif ended is not None:
+                self.take(ended)
+
+    def note_interlude(self, time_ns: int) -> None:
+        """How long what was recorded between the steps went on in all."""
+        if self._plan.interlude is not None:
+            self._file.set(interlude=replace(self._plan.interlude, time_ns=time_ns))
+
+    @property
     def has_steps(self) -> bool:
         """Whether steps were recorded."""
         return self._schedule.recorded > 0
+
+    @property
+    def is_part(self) -> bool:
+        """Whether a part of a step was recorded."""
+        return self._file.run.is_part
 
     def hears(self) -> bool:
         """Whether a boundary here and now counts: on the recorded thread, outside profkit's own work and pauses."""

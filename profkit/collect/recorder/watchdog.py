@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from profkit.collect.boundaries.recorded_thread import RecordedThread
 from profkit.collect.program.engine import in_backward_pass
+from profkit.collect.program.frames import is_at_work
 from profkit.collect.program.guard import Guard
 from profkit.collect.program.interrupts import MainThreadCall
 from profkit.collect.recorder.prologue import Prologue
 from profkit.collect.sessions.bounds import Bounds
-from profkit.collect.sessions.lines import LineTracer, is_at_work
+from profkit.collect.sessions.lines import LineTracer
 
 
 class Watchdog:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from profkit.collect.machine.patience import Patience
-from profkit.collect.program.frames import SUSPENDS, forget_locals, line_of, walk_up
+from profkit.collect.program.frames import SUSPENDS, forget_locals, line_of, traced_frame, walk_up
 from profkit.collect.program.guard import uncompiled
 from profkit.collect.program.living import living
 from profkit.collect.sessions.host_marks import Mark, open_mark
@@ -76,6 +76,7 @@ class LineTracer:
         self._lines: set[tuple[str, int]] = set()
         self._traces: dict[int, tuple[CodeType, _Trace]] = {}
         self._open: list[tuple[int, Mark]] = []
+        self._awaited: tuple[CodeType, int, Callable[[], None]] | None = None
         self._marked: dict[int, int] = {}  # by the identity of the code: to hash one takes longer than all else
         self._global_trace: _Trace = self._on_call
         self._lines_left = self._ticks = self._thread = 0
@@ -125,6 +126,11 @@ class LineTracer:
         self.resume(frame)
         return True
 
+    def await_line(self, code: CodeType, line: int, on_line: Callable[[], None]) -> None:
+        """Call ``on_line`` from the callback whenever that line of the function begins."""
+        self._awaited = code, line, on_line
+        self._traces.pop(id(code), None)
+
     def expire(self) -> None:
         """End the tracing, from any thread. It ends at one of the next lines or calls, even in functions whose lines
         are no longer marked."""
@@ -158,7 +164,7 @@ class LineTracer:
         """Close all marks and remove the tracing from the frames that still run."""
         self._uninstall()
         traced = {trace for _, trace in self._traces.values()}
-        in_callback = _traced_frame(frame)
+        in_callback = traced_frame(frame)
         for caller in self._user_frames(frame):
             if caller is in_callback:  # Python writes its cached locals back after the callback
                 caller.f_trace = None
@@ -170,6 +176,11 @@ class LineTracer:
             for suspended in suspended_frames():
                 if suspended.f_trace in traced:
                     self._clean(suspended, traced)
+
+    @property
+    def _has_stopped(self) -> bool:
+        """Whether a call from within a callback has stopped it."""
+        return not self.active
 
     def _uninstall(self) -> None:
         self.pause()
@@ -219,6 +230,7 @@ class LineTracer:
         """The callback for the lines of one code object. It runs for every line, so its data is in its own scope."""
         names: dict[int, str] = {}
         opened, number = self._open, id(code)
+        awaited, on_line = self._awaited_in(code)
 
         @uncompiled
         def on_event(frame: FrameType, event: str, _: Any) -> _Trace | None:
@@ -234,6 +246,10 @@ class LineTracer:
                     self._unwind(key)
                 if event == "line":
                     line = frame.f_lineno
+                    if line == awaited:
+                        on_line()
+                        if self._has_stopped:
+                            return None
                     self._enter(key, names.get(line) or names.setdefault(line, self._name(code, line)))
                     marked = self._marked[number] = self._marked.get(number, 0) + 1
                     if marked > self._most_of(code) and len(opened) > 1 and not self._is_expired:
@@ -244,6 +260,12 @@ class LineTracer:
             return on_event if self.active else None
 
         return on_event
+
+    def _awaited_in(self, code: CodeType) -> tuple[int, Callable[[], None]]:
+        """The line of the function that is awaited, 0 if none is."""
+        if self._awaited is not None and self._awaited[0] is code:
+            return self._awaited[1:]
+        return 0, lambda: None
 
     def _enter(self, key: int, name: str) -> None:
         mark = open_mark(name)
@@ -305,20 +327,6 @@ class LineTracer:
     def _note(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
-
-
-def is_at_work(frame: FrameType | None) -> bool:
-    """Whether ``frame`` is called from a tracer's callback."""
-    return _traced_frame(frame) is not None
-
-
-def _traced_frame(frame: FrameType | None) -> FrameType | None:
-    """The caller of ``frame`` whose line or call a callback of this file is handling."""
-    for caller in walk_up(frame):
-        around = caller.f_back
-        if caller.f_code.co_filename == __file__ and around and around.f_code.co_filename != __file__:
-            return around
-    return None
 
 
 def suspended_frames() -> list[FrameType]:

@@ -13,10 +13,9 @@ Decisions, and why they were made:
 - Padding is told by the numbers of what a DataLoader gives and of what enters the outermost modules. Masks that a model
   makes inside say the same of the same rows. Only steps whose times are not used are looked at: the first, of which a
   loader's batch is read, and the located one. A tensor on a device may be gone by the end of that step, and a copy
-  within it would make the host wait; then only the loader's batch is known.
+  within it would make the host wait; then only the loader's batch is known. The lengths of two batches say little of
+  others, so in timed steps one tensor of each is read, for at most half a percent of the time.
 - Denormal numbers are looked for in what is alive between two steps, and in what the located step's calls take. They
   come late in a run, and most in programs that end no step. So the prologue looks again and again. What they cost is
   measured and not assumed: processors differ, and a thread may flush them.
-  within it would make the host wait; then only the loader's batch is known. The lengths of two batches say little of
-  others, so in timed steps one tensor of each is read, for at most half a percent of the time.
 """

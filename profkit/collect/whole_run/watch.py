@@ -5,7 +5,7 @@ from __future__ import annotations
 import _thread
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from profkit.collect.whole_run.columns import Columns
 from profkit.collect.whole_run.devices import Devices, read_choice
 from profkit.collect.whole_run.library_frames import ON_ITS_OWN, activity_of, combine, is_base
 from profkit.collect.whole_run.live import Live
+from profkit.collect.whole_run.looks import Function, Line
 from profkit.collect.whole_run.memory import MemoryCurve
 from profkit.collect.whole_run.step_times import StepTimes
 from profkit.collect.whole_run.waiting import running_for
@@ -60,17 +61,10 @@ _STARTED = 19
 but must not be imported before the program, which may have a module of that name."""
 
 
-@dataclass(slots=True, eq=False)
-class _Function:
-    """A function of the program. It is known by its identity: to hash a code object, Python up to 3.11 hashes all of
-    its constants, other functions among them, each time: 0.1 ms for the module `torch`."""
-
-    code: CodeType
-
-
-_Line = tuple[_Function, int]
-_Stack = tuple[StackActivity, tuple[_Line, ...]]
-_Judged = tuple[StackActivity | None, _Function | None] | None
+OnLook = Callable[[StackActivity, Sequence[Line]], None]
+"""Is told what runs and the program's lines on the stack, the caller first. It may not raise."""
+_Stack = tuple[StackActivity, tuple[Line, ...]]
+_Judged = tuple[StackActivity | None, Function | None] | None
 """What a function of a library does, and the one of the program; None for the one below the program."""
 
 
@@ -106,7 +100,9 @@ class RunWatch:
         interval_s: float = _INTERVAL_S,
         live: Live | None = None,
         steps: StepTimes | None = None,
+        on_look: OnLook = lambda *_: None,
     ) -> None:
+        self._on_look = on_look
         self._steps, self._counter_ns = steps, time.perf_counter_ns()
         self._where, self._is_whole, self._interval_s = where, is_whole, interval_s
         self._live, self._activity = live, StackActivity.OTHER
@@ -114,19 +110,19 @@ class RunWatch:
         self._thread = self._working = threading.main_thread().ident or 0
         self._native = os.getpid()
         self._known: dict[int, tuple[CodeType, _Judged]] = {}
-        self._functions: dict[CodeType, _Function] = {}
+        self._functions: dict[CodeType, Function] = {}
         self._stacks: dict[_Stack, _Seen] = {}
-        self._summarised: dict[tuple[StackActivity | _Line, ...], _Stack] = {}
+        self._summarised: dict[tuple[StackActivity | Line, ...], _Stack] = {}
         self._columns, self._last = Columns(), -1
-        self._last_lines: tuple[_Line, ...] = ()
-        self._entries: dict[_Line, int] = {}
+        self._last_lines: tuple[Line, ...] = ()
+        self._entries: dict[Line, int] = {}
         self._memory, self._devices, self._blocking = MemoryCurve(), Devices(), Blocking(os.getpid())
         self._begun_ns, self._origin_ns = time.time_ns(), time.monotonic_ns()
         self._looked_ns, self._turn = 0, 0.0
         self._clock = self._find_clock()
         self._cpu_ns = self._read_cpu_ns()
         self._due_ns = _SAVED_AFTER_NS
-        self._places: dict[_Line, Place] = {}
+        self._places: dict[Line, Place] = {}
         self._collections = Collections(self._thread)
         self._stopping, self._looking = _thread.allocate_lock(), _thread.allocate_lock()
         self._is_over = False
@@ -232,6 +228,8 @@ class RunWatch:
         if stack[1] != self._last_lines:
             self._note_entries(stack[1])
             self._last_lines = stack[1]
+        if thread == self._thread:
+            self._on_look(*stack)
 
     def _read_running(self) -> tuple[_Stack, int]:
         """What runs, and on which thread. No frame is held any longer: it would keep its values alive."""
@@ -253,7 +251,7 @@ class RunWatch:
         self._columns.add(self._looked_ns, until_ns, seen.number)
         self._looked_ns, self._cpu_ns, self._last = until_ns, cpu_ns, seen.number
 
-    def _note_entries(self, lines: tuple[_Line, ...]) -> None:
+    def _note_entries(self, lines: tuple[Line, ...]) -> None:
         """Count each line below those that the look before had, too."""
         same = 0
         for line, before in zip(lines, self._last_lines, strict=False):
@@ -284,7 +282,7 @@ class RunWatch:
     def _read(self, frames: Iterable[FrameType]) -> _Stack:
         """What the stack shows, innermost first, and the program's lines on it, the caller first. No frame outlives
         this call."""
-        seen: list[StackActivity | _Line] = []
+        seen: list[StackActivity | Line] = []
         judged = self._known
         for caller in frames:
             code = caller.f_code
@@ -313,7 +311,7 @@ class RunWatch:
         judged: _Judged = None
         if not is_base(code):
             is_user = self._files[code.co_filename]
-            function = self._functions.setdefault(code, _Function(code)) if is_user else None
+            function = self._functions.setdefault(code, Function(code)) if is_user else None
             judged = None if is_user else activity_of(code), function
         self._known[id(code)] = found = code, judged
         return found
@@ -336,7 +334,7 @@ class RunWatch:
 
     def _account(self) -> RunAccount:
         self._read_new_places()
-        lines: dict[_Line, int] = {}
+        lines: dict[Line, int] = {}
         stacks = []
         for (activity, places), seen in list(self._stacks.items()):
             numbers = tuple(lines.setdefault(line, len(lines)) for line in places)
@@ -366,14 +364,14 @@ class RunWatch:
                     self._places[line] = _read_place(line[0].code, line[1])
         forget_source_files()
 
-    def _place(self, line: _Line) -> Place:
+    def _place(self, line: Line) -> Place:
         return replace(self._places[line], entries=self._entries.get(line, 0))
 
 
-def _summarise(stack: Iterable[StackActivity | _Line]) -> _Stack:
+def _summarise(stack: Iterable[StackActivity | Line]) -> _Stack:
     """What a stack shows, the caller first, and the program's lines on it: up to the one that calls the library for
     what that does on its own."""
-    shown, lines = StackActivity.OTHER, list[_Line]()
+    shown, lines = StackActivity.OTHER, list[Line]()
     calling = 0
     for frame in stack:
         if isinstance(frame, tuple):

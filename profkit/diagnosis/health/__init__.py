@@ -23,6 +23,7 @@ from profkit.diagnosis.health.program import (
     check_stacks,
     notes_of_run,
 )
+from profkit.diagnosis.interlude import describe_interlude
 from profkit.patterns.compiling import describe_left_out
 from profkit.patterns.time.start_up import describe_start_up
 
@@ -57,6 +58,7 @@ CHECKS = (
     check_own_work,
     check_stacks,
     check_history,
+    describe_interlude,
 )
 """In order of importance."""
 OBSTACLES = (

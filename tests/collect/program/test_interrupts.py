@@ -53,14 +53,14 @@ class Crossed(MainThreadCall):
     is_crossed = False
 
     @property
-    def _is_running(self) -> bool:
+    def _requested(self) -> bool:
         if not self.is_crossed:
             self.is_crossed = True
             ask_elsewhere(self)
         return False
 
-    @_is_running.setter
-    def _is_running(self, value: bool) -> None:
+    @_requested.setter
+    def _requested(self, value: bool) -> None:
         pass
 
 
@@ -107,3 +107,13 @@ def test_until_an_exception_is_raised_no_call_is_requested():
     for _ in range(1000):
         pass
     assert made == [1]
+
+
+def test_a_request_from_another_thread_behind_another_call_is_dropped(monkeypatch):
+    """The call that waits may set a tracer."""
+    queued = []
+    monkeypatch.setattr(interrupts.ctypes.pythonapi, "Py_AddPendingCall", lambda *_: queued.append(1))
+    monkeypatch.setattr(interrupts, "_waiting", deque())
+    ask_elsewhere(MainThreadCall(lambda: None))
+    ask_elsewhere(MainThreadCall(lambda: None))
+    assert queued == [1]

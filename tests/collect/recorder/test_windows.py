@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, TensorDataset
 
-from profkit.collect.boundaries.next_boundary import NextBoundary, _calls_hooks
+from profkit.collect.boundaries.next_boundary import NextBoundary, calls_hooks
 from profkit.collect.launch.parent import _catches
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.recorder.windows import WindowRequests, window_directory
@@ -151,17 +151,17 @@ def test_a_closure_of_the_optimizer_is_no_hook(kind):
     optimizer = kind(model.parameters(), lr=0.1)
 
     def closure() -> torch.Tensor:
-        seen["closure"] = _calls_hooks(sys._getframe())
+        seen["closure"] = calls_hooks(sys._getframe())
         optimizer.zero_grad()
         loss = model(torch.ones(4, 8)).sum()
         loss.backward()
         return loss
 
-    optimizer.register_step_pre_hook(lambda *_: seen.update(before=_calls_hooks(sys._getframe())))
-    optimizer.register_step_post_hook(lambda *_: seen.update(after=_calls_hooks(sys._getframe())))
+    optimizer.register_step_pre_hook(lambda *_: seen.update(before=calls_hooks(sys._getframe())))
+    optimizer.register_step_post_hook(lambda *_: seen.update(after=calls_hooks(sys._getframe())))
     optimizer.step(closure)
     assert seen == {"before": True, "closure": False, "after": True}
-    assert not _calls_hooks(sys._getframe())
+    assert not calls_hooks(sys._getframe())
 
 
 def test_a_window_that_never_saw_a_step_leaves_nothing(tmp_path):
