@@ -11,7 +11,7 @@ Decisions, and why they were made:
   the tracer's last line is the only place where profkit may act.
 - A window on demand needs only a signal handler. SIGUSR1 sets a flag, and listening resumes between two bytecodes of
   the main thread. Under Slurm profkit leaves the signal alone, because programs set their handlers late.
-- What passes between the steps has a recorder of its own (``interlude_recording.py``), so that an error in it leaves the
+- What passes between the steps has its own recorder (``interlude_recording.py``), so that an error in it leaves the
   steps' recording as it is. That one stops listening meanwhile: two hooks on an optimizer, the first of which goes away
   at a step, would break PyTorch's loop over them.
 - Rounds of a loop end steps within a callback of the tracer. A pending call there would run in the callback itself.
