@@ -178,7 +178,8 @@ def _further_lines(facts: Facts, named: set[tuple[str, int]]) -> Suspicions:
 
 def _say_of_line(line: OutsideLine) -> str:
     calls = f", in `{line.price.callee}`" if line.price.callee else ""
-    return f"This line takes {format_share(line.outside)} of the host's time{calls}, outside of PyTorch's operators."
+    where = "" if line.may_compute else ", outside of PyTorch's operators"
+    return f"This line takes {format_share(line.outside)} of the host's time{calls}{where}."
 
 
 def _bound(facts: Facts, edit: Edit | None) -> str:

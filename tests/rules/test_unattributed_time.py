@@ -167,13 +167,19 @@ def test_what_plain_steps_do_not_show_was_the_recordings(share, reported):
 
 @pytest.mark.parametrize(("share", "reported"), [(13, 1), (11, 0)])
 def test_a_line_that_surely_takes_a_tenth_is_told_where_little_else_is_outside(share, reported):
-    found = find_sampled({(1,): share})
+    located = [step(0, 0, 2000), mark(0, 0, 1000), op("aten::mm", 0, 1000)]
+    found = find_sampled({(1,): share}, steps(before=located))
     assert len(found) == reported
     for one in found:
         assert one.message.startswith("This line takes 13 % of the host's time, in `copy.deepcopy`, outside")
         assert one.severity is Severity.LOW
         assert one.location is not None
         assert one.location.line == 5
+
+
+def test_where_operators_of_no_known_line_take_as_long_it_is_not_said_to_lie_outside_of_them():
+    (found,) = find_sampled({(1,): 13}, steps())
+    assert found.message.startswith("This line takes 13 % of the host's time, in `copy.deepcopy`. Without it")
 
 
 @pytest.mark.parametrize(

@@ -74,10 +74,11 @@ def line_prices(facts: Facts) -> tuple[LinePrice, ...]:
 
 class OutsideLine(Struct, frozen=True):
     """A line, and the share of a step that passes in it outside of all that PyTorch records, without what it calls of
-    the program's own lines."""
+    the program's own lines. It ``may_compute`` instead if operators that no line is known of take as long."""
 
     price: LinePrice
     outside: float
+    may_compute: bool = False
 
 
 @derived_once
@@ -89,13 +90,13 @@ def lines_outside(facts: Facts) -> tuple[OutsideLine, ...]:
     for stack in sampled.stacks:
         if stack.batch_from >= 0 or stack.in_torch:
             inside[sampled.sites[stack.lines[-1]]] += stack.time_ns
-    by_operators = _operators_by_line(facts)
+    by_operators, unplaced = _operators_by_line(facts), _unplaced_operators(facts)
     found = []
     for price in line_prices(facts):
         own = price.own_share - inside[price.site] / max(sampled.total_ns, 1)
         outside = own - max(0.0, by_operators.get((price.site.file, price.site.line), 0.0) - (price.own_share - own))
         if outside > 0:
-            found.append(OutsideLine(price, outside))
+            found.append(OutsideLine(price, outside, unplaced >= outside))
     return tuple(sorted(found, key=lambda line: -line.outside))
 
 
@@ -110,6 +111,16 @@ def outside_in_function(facts: Facts, site: CallSite) -> CallPrice:
     mine = (one for one in lines_outside(facts) if (one.price.site.file, one.price.site.function) == function)
     share = min(sum(line.outside for line in mine), 1.0)
     return CallPrice(share, *_interval(share, max(sampled.total_ns / sampled.period_ns, 1.0) / _PER_SAMPLE))
+
+
+def _unplaced_operators(facts: Facts) -> float:
+    """The share of the measured steps that operators take at no known line, as those of steps that are unlike the one
+    in which lines were marked."""
+    events, steps = facts.trace.events, facts.steps
+    rows = np.flatnonzero(facts.tree.outermost(facts.trace.mask_of(facts.operators.rows)))
+    rows = rows[facts.measured[rows] & (events.lane[rows] == steps.main_lane) & (facts.lines.site[rows] < 0)]
+    total_ns = max(int((steps.end_ns[steps.measured] - steps.start_ns[steps.measured]).sum()), 1)
+    return float(events.duration_ns[rows].sum()) / total_ns
 
 
 def _operators_by_line(facts: Facts) -> dict[tuple[str, int], float]:
