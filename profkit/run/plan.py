@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from profkit.run.directory import Interlude
+if TYPE_CHECKING:
+    from profkit.run.directory import Interlude
 
 EXPLICIT = "step()"
 SIGNALS = {

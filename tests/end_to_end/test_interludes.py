@@ -49,7 +49,7 @@ def train(steps):
     return loss.item()
 
 
-for epoch in range(3):
+for epoch in range(2):
     print(epoch, round(train(100), 4))
     print(validate({rounds}))
 """
@@ -71,9 +71,9 @@ def recorded(folder: Path, encoded: str, evaluated: str, rounds: int) -> tuple[d
 
 
 def test_what_an_evaluation_throws_away_is_found_and_the_program_prints_the_same(tmp_path):
-    diagnosis, interlude = recorded(tmp_path, FUNCTION, FAULT, 120)
+    diagnosis, interlude = recorded(tmp_path, FUNCTION, FAULT, 300)
     assert interlude.interlude is not None
-    assert (interlude.interlude.site.source, interlude.step_signal) == ("print(validate(120))", ROUND)
+    assert (interlude.interlude.site.source, interlude.step_signal) == ("print(validate(300))", ROUND)
     (found,) = (one for one in diagnosis["findings"] if one["rule"] == "mostly-discarded-result")
     assert found["location"]["source"] == "return encode(rows) @ items.weight.T"
     assert found["saving"]["run_ns"] > 0

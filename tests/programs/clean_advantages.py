@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 torch.manual_seed(7)
-STEPS, WORLDS = 96, 64
+STEPS, WORLDS = 96, 192
 agent = nn.Sequential(nn.Linear(24, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 1))
 average = copy.deepcopy(agent)
 optimizer = torch.optim.Adam(agent.parameters(), lr=1e-3, fused=True)

@@ -194,7 +194,7 @@ def test_the_account_is_written_as_often_as_writing_costs_little(watch, monkeypa
 def test_the_programs_files_are_parsed_for_new_lines_alone(watch, tmp_path, monkeypatch):
     read = []
     monkeypatch.setattr(watching, "_read_place", lambda *line: read.append(line) or watching.Place(CallSite("", 1, "")))
-    function = watching._Function(wait_for_looks.__code__)
+    function = watching.Function(wait_for_looks.__code__)
     first, second = ((function, line) for line in (1, 2))
     for lines in ((first,), (first, second)):
         watch._entry((StackActivity.OTHER, lines))
