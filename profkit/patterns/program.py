@@ -85,7 +85,8 @@ def located_operators(facts: Facts) -> Rows:
 def repeating_below(facts: Facts, marks: Bools) -> tuple[Rows, Rows]:
     """The operators of the measured steps that repeat, one for one, what ran below these marks; and for each the
     innermost mark around what it repeats. Steps of a solver differ in the number of their rounds: of operators with the
-    same name, and shapes if known, any number repeats what is marked if the located step has none that is not."""
+    same name, and shapes if known, any number repeats what is marked if the located step has none that is not. Where
+    no step but the located one could be afforded, its operators stand for themselves."""
     rows, located = program_operators(facts), located_operators(facts)
     name, shapes = facts.trace.events.name_code, facts.trace.events.dims_code
     others = located[facts.tree.nearest_ancestor(marks, of=located) < 0]
@@ -93,8 +94,11 @@ def repeating_below(facts: Facts, marks: Bools) -> tuple[Rows, Rows]:
     _, kind = distinct_rows(name[both], shapes[both])
     is_other = np.isin(kind[: len(rows)], kind[len(rows) :])
     only_marked = ~np.where(shapes[rows] < 0, np.isin(name[rows], name[others]), is_other)
-    rows = rows[facts.repeats.exact[rows] | (only_marked & (facts.repeats.row[rows] >= 0))]
-    mark = facts.tree.nearest_ancestor(marks, of=facts.repeats.row[rows])
+    is_own = np.isin(rows, located)
+    repeated = np.where(is_own, rows, facts.repeats.row[rows])
+    known = facts.repeats.exact[rows] | is_own | (only_marked & (repeated >= 0))
+    rows, repeated = rows[known], repeated[known]
+    mark = facts.tree.nearest_ancestor(marks, of=repeated)
     return rows[mark >= 0], mark[mark >= 0]
 
 

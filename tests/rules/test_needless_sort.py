@@ -109,3 +109,41 @@ def test_on_a_gpu_the_price_is_rough():
 def test_missing_data():
     assert Need.SHAPES in needless_sort.needs
     assert missing_needs(facts_of([step(0, 0, 10), op("aten::sort", 1, 5)]), needless_sort.needs)
+
+
+def quantile(*, q: list[int] | None = None, shape: list[int] = WHOLE, dim: str = "", name: str = "quantile") -> Json:
+    given = ["", "" if q else "0.999", dim, "False", ""]
+    return tensor_op(name, 10, 100, shape, q or [], [], [], [], concrete=given)
+
+
+@pytest.mark.parametrize(
+    ("event", "length"),
+    [
+        (quantile(), 8000),
+        (quantile(dim="-1"), 1000),
+        (quantile(q=[1], dim="0"), 8),
+        (quantile(name="nanquantile"), 8000),
+    ],
+)
+def test_one_quantile_needs_no_sort(event, length):
+    facts = facts_of(steps_of(event))
+    (found,) = needless_sort.check(facts)
+    assert found.message == f"1 operator a step sorts {length:,} elements in a row to find one quantile of them."
+    assert found.evidence == {"elements": length, "quantiles": 1}
+    assert predict_saving(facts, found.edit).time_ns_per_step == 75_000  # a quarter of 100 µs stays
+
+
+def test_two_quantiles_keep_half_of_the_sort():
+    facts = facts_of(steps_of(quantile(q=[2])))
+    (found,) = needless_sort.check(facts)
+    assert found.message.endswith("to find two quantiles of them.")
+    assert predict_saving(facts, found.edit).time_ns_per_step == 50_000
+
+
+@pytest.mark.parametrize("event", [quantile(q=[3]), quantile(shape=[4095]), tensor_op("cumsum", 10, 100, WHOLE)])
+def test_silent_for_several_quantiles_or_few_elements(event):
+    assert find(event) == []
+
+
+def test_quantiles_of_enough_elements():
+    assert len(find(quantile(shape=[4096]))) == 1

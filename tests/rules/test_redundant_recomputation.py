@@ -89,6 +89,14 @@ def test_both_operators_vanish_with_what_lies_between_them_and_the_preparation_o
     assert predict_saving(facts, found.edit).fraction == pytest.approx((10 + 10 + 2 + 20) / LENGTH, abs=1e-4)
 
 
+def test_where_only_the_located_step_was_recorded_its_own_operators_count():
+    """No other was affordable: a step of ten thousand calls."""
+    facts = facts_with(AGAIN, steps=1)
+    (found,) = find(facts)
+    assert lines(found) == [30, 5, 6]
+    assert found.count == 2
+
+
 def test_where_more_than_that_is_done_below_it_the_line_itself_is_named():
     (found,) = find(facts_with(Recomputation(again=((4, 1),))))
     assert lines(found) == [21, 5, 6]

@@ -3,7 +3,8 @@
 A tensor's content is identified by its memory, the number of writes to it, and the part of it that the tensor shows.
 Memory is identified by PyTorch's storage object: a weak reference to it keeps its address from being reused, while the
 memory itself is freed as usual. Two calls of one function on the same inputs make the same value in different places,
-which `Identities.give` records.
+which `Identities.give` records. A part or another view of such a value is then the same value too, even if nobody saw
+how it was made: `x.mT` is no call.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from torch.nn import Parameter
 Identity = tuple[object, ...]
 _DEVICES = ("cpu", "cuda")
 _LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr)
+_STATE = 3
+"""So many parts of an identity say which memory it is, and in what state; the others what the tensor shows of it."""
 _WHOLE_BYTES = 8 << 10
 """Bytes of a tensor's memory that are compared, in `_PIECES` pieces if it is larger. That takes 5 µs."""
 _PIECES = 8
@@ -59,6 +62,8 @@ class Identities:
     def __init__(self) -> None:
         self._memories: dict[int, Memory] = {}
         self._values: dict[Identity, int] = {}
+        self._wholes: dict[Identity, Identity] = {}
+        self._views: dict[Identity, int] = {}
         self._prints: dict[Identity, int] = {}
         self._objects: dict[int, Memory] = {}
         self._last = self._numbers = 0
@@ -115,6 +120,9 @@ class Identities:
         if identity is None:
             return None
         found = self._values.get(identity)
+        if found is None and (whole := self._wholes.get(identity[:_STATE])) is not None:
+            self._last += 1
+            found = self._values[identity] = self._views.setdefault((whole, identity[_STATE:]), self._last)
         if found is None:  # its creation was not seen
             found = self.give(tensor)
             if tensor.device.type == "cpu" and tensor.layout is torch.strided:
@@ -127,7 +135,10 @@ class Identities:
         if identity is None:
             return None
         self._last += value is None
-        return self._values.setdefault(identity, self._last if value is None else value)
+        given = self._values.setdefault(identity, self._last if value is None else value)
+        if identity[:_STATE] not in self._wholes and _fills_its_memory(tensor):
+            self._wholes[identity[:_STATE]] = given, identity[_STATE:]
+        return given
 
     def is_unchanged(self, tensor: Tensor) -> bool:
         """Whether it still holds what it held when its value was first asked for: NumPy may have written to it. True if
@@ -161,6 +172,15 @@ def is_plain(value: object) -> bool:
     is_known = value.layout in _LAYOUTS and value.device.type in _DEVICES and not value.dtype.is_complex
     is_counted = not TensorBase.is_inference(value) or (value.device.type == "cpu" and value.layout is torch.strided)
     return is_known and is_counted and not _is_wrapped(value)
+
+
+def _fills_its_memory(tensor: Tensor) -> bool:
+    """Whether it shows each byte of its memory, so that any view of that shows a part of the tensor."""
+    if tensor.layout is not torch.strided or not TensorBase.numel(tensor):
+        return False
+    shown = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, TensorBase.stride(tensor), strict=True))
+    held = TensorBase.untyped_storage(tensor).nbytes()
+    return shown == TensorBase.numel(tensor) and shown * TensorBase.element_size(tensor) == held
 
 
 def _is_comparable(tensor: Tensor) -> bool:

@@ -44,6 +44,7 @@ _LOSING_A_DIMENSION = DIAGONALS | {"select"}
 
 
 _SORTS = frozenset(("argsort", "msort", "sort"))
+_QUANTILES = frozenset(("nanquantile", "quantile"))
 _LEAST_SORTED = 1 << 12
 """Elements: sorting fewer takes as long as the call, a tenth of a millisecond."""
 
@@ -148,6 +149,20 @@ def sorted_heads(facts: Facts) -> list[SortedHead]:
         read = [one for one in used if one != whole[dimension]]  # a slice of all is followed by others
         if read and all(read):
             found.append(SortedHead(step.rows[[at]], step.rows[taken_by], whole[dimension], max(read)))
+    return found
+
+
+def quantiles(facts: Facts) -> list[SortedHead]:
+    """Quantiles of many elements, which PyTorch sorts to find so many as ``used`` of each row."""
+    step, found = step_calls(facts), list[SortedHead]()
+    named = np.array([base_name(call.name) in _QUANTILES for call in step.calls], dtype=bool)
+    for at in np.flatnonzero(named[step.number]).tolist() if len(named) else ():
+        call, given = step.calls[step.number[at]], step.shapes[step.number[at]]
+        if not given or math.prod(given[0]) < _LEAST_SORTED:
+            continue
+        dimension, wanted = call.argument(2), math.prod(given[1]) if len(given) > 1 else 1
+        length = given[0][int(dimension)] if dimension.lstrip("-").isdigit() else math.prod(given[0])
+        found.append(SortedHead(step.rows[[at]], step.rows[[at]], length, wanted))
     return found
 
 

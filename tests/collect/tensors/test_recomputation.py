@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from profkit.collect.recorder.profiler import profile
 from profkit.collect.tensors import call_budget, recomputation, sampling
+from profkit.collect.tensors.identities import Identities
 from profkit.collect.tensors.recomputation import CallWatch
 from profkit.core.marks import CALL_MARK
 from profkit.diagnosis.pipeline import read_facts
@@ -86,6 +87,41 @@ def test_calls_on_repeated_results_are_repetitions_too():
         return (x.sum(0).pow_(-0.5)[None] * x).relu()
 
     assert again(lambda: [normalise(), normalise()]) == 5
+
+
+def test_views_that_are_no_calls_are_followed_by_what_they_show():
+    """Reading `x.mT` is none. The same view of an equal result is equal; another view of it is not."""
+    x = matrix()
+
+    def rotation() -> Tensor:
+        lower = x.tril()
+        return torch.matrix_exp(lower - lower.mT)
+
+    assert again(lambda: [rotation(), rotation()]) == 3
+    assert again(lambda: [x.tril().mT.relu(), x.tril().relu()]) == 1
+
+
+def test_a_view_of_a_result_that_was_written_to_is_another():
+    x = matrix()
+
+    def step() -> None:
+        x.tril().mT.relu()
+        changed = x.tril()
+        changed[0] = 1
+        changed.mT.relu()
+
+    assert again(step) == 0
+
+
+def test_of_a_part_the_rest_of_its_memory_is_not_known():
+    """The first rows of both are equal, and the tensors need not be; their parts are known once they are."""
+    identities, (first, second) = Identities(), (torch.zeros(2, SIZE), torch.ones(2, SIZE))
+    assert identities.give(first[0], 7) == identities.give(second[0], 7) == 7
+    assert identities.value_of(first) != identities.value_of(second)
+    third, fourth = torch.zeros(2, SIZE), torch.zeros(2, SIZE)
+    assert identities.give(third, 8) == identities.give(fourth, 8) == 8
+    assert identities.value_of(third[0]) == identities.value_of(fourth[0])
+    assert identities.value_of(third[0]) != identities.value_of(fourth[1])
 
 
 def test_a_frozen_encoder_that_runs_twice_is_a_repetition():
