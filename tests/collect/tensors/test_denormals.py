@@ -10,8 +10,8 @@ from torch import Tensor
 
 from profkit.collect.tensors import denormals
 from profkit.collect.tensors.denormals import DenormalWatch, InputWatch, added_ns, read_tensors
-from profkit.collect.tensors.recomputation import CallWatch
 from profkit.run.directory import DenormalTensors
+from tests.collect.tensors.watching import watch_of
 
 TINY = 3e-40
 
@@ -195,14 +195,7 @@ def test_the_watch_of_calls_reads_what_a_step_makes_and_uses():
     def step() -> None:
         (small * small).sum().item()
 
-    watch = CallWatch()
-    watch.begin()
-    try:
-        step()
-        watch.end_step()
-    finally:
-        watch.stop()
-    assert watch.denormals == (DenormalTensors((4096,), "float", 1.0, 5.0, 1.0),)
+    assert watch_of(step).denormals == (DenormalTensors((4096,), "float", 1.0, 5.0, 1.0),)
 
 
 def test_what_calls_took_is_added_to_what_was_kept():

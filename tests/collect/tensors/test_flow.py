@@ -10,9 +10,9 @@ from torch import nn
 from torch.nn import functional
 
 from profkit.collect.tensors import recomputation, sampling
-from profkit.collect.tensors.recomputation import CallWatch
 from profkit.patterns.flow.data_flow import longest_chain
 from profkit.run.directory import DataFlow, JoinedCopies
+from tests.collect.tensors.watching import watch_of
 
 X = torch.ones(4, 3)
 
@@ -24,15 +24,9 @@ def _what_other_tests_left_keeps_nothing_from_being_watched(monkeypatch) -> None
 
 
 def followed(step: Callable[[], object]) -> DataFlow:
-    watch = CallWatch()
-    watch.begin()
-    try:
-        step()
-        watch.end_step()
-    finally:
-        watch.stop()
-    assert watch.flow is not None
-    return watch.flow
+    flow = watch_of(step).flow
+    assert flow is not None
+    return flow
 
 
 def test_a_call_names_the_makers_of_what_it_takes_and_numbers_memory_that_was_there():

@@ -8,8 +8,8 @@ from profkit.collect.tensors.recomputation import CallWatch
 from profkit.run.directory import Recomputation
 
 
-def watched(step: Callable[[], object]) -> Recomputation:
-    """What the watch found in the step."""
+def watch_of(step: Callable[[], object]) -> CallWatch:
+    """The watch of the step, which is over."""
     watch = CallWatch()
     watch.begin()
     try:
@@ -17,5 +17,11 @@ def watched(step: Callable[[], object]) -> Recomputation:
         watch.end_step()
     finally:
         watch.stop()
-    assert watch.found is not None
-    return watch.found
+    return watch
+
+
+def watched(step: Callable[[], object]) -> Recomputation:
+    """What the watch found in the step."""
+    found = watch_of(step).found
+    assert found is not None
+    return found
