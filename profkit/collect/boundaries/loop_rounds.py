@@ -50,7 +50,7 @@ class LoopRounds:
         self._without = without
         self._outermost, self._is_user, self._on_step = outermost, is_user, on_step
         self._loops: list[Loop] = []
-        self._rounds: dict[CodeType, dict[int, int]] = {}
+        self._rounds: dict[int, dict[int, int]] = {}  # by the code's identity: to hash it takes longer than a call
         self._begun_ns = self._since = 0
         self._chosen: Loop | None = None
         self._trace = self._on_event
@@ -64,10 +64,10 @@ class LoopRounds:
             return False
         if not self._begun_ns:
             self._loops = [loop for caller in frames for loop in self._loops_in(caller)]
-            self._rounds = {loop.code: {} for loop in self._loops}
+            self._rounds = {id(loop.code): {} for loop in self._loops}
             self._begun_ns = time.perf_counter_ns()
         for caller in frames:
-            if caller.f_trace is None and caller.f_code in self._rounds:
+            if caller.f_trace is None and id(caller.f_code) in self._rounds:
                 caller.f_trace = self._trace
         sys.settrace(self._call)
         return True
@@ -84,7 +84,7 @@ class LoopRounds:
         """The outermost loop with whole rounds so far, None if there is none. One around it whose first rounds are not
         over gets a second to end some. From here on only the rounds of the chosen loop count."""
         took_ns = time.perf_counter_ns() - self._begun_ns
-        seen = [(loop, self._rounds[loop.code].get(loop.line, 0)) for loop in self._loops]
+        seen = [(loop, self._rounds[id(loop.code)].get(loop.line, 0)) for loop in self._loops]
         turned = [at for at, (_, rounds) in enumerate(seen) if rounds >= _LEAST_ROUNDS]
         if turned and (turned[0] == 0 or took_ns > _SLOW_NS):
             loop, rounds = seen[turned[0]]
@@ -117,12 +117,12 @@ class LoopRounds:
 
     @uncompiled
     def _on_call(self, frame: FrameType, _event: str, _argument: Any) -> Any:
-        return self._trace if frame.f_code in self._rounds else None
+        return self._trace if id(frame.f_code) in self._rounds else None
 
     @uncompiled
     def _on_event(self, frame: FrameType, event: str, _argument: Any) -> Any:
         if event == "line":
-            line, rounds = frame.f_lineno, self._rounds[frame.f_code]
+            line, rounds = frame.f_lineno, self._rounds[id(frame.f_code)]
             if (chosen := self._chosen) is None:
                 rounds[line] = rounds.get(line, 0) + 1
             elif line == chosen.line and frame.f_code is chosen.code:

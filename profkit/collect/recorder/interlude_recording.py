@@ -113,6 +113,7 @@ class InterludeRecording:
 
     def finish(self, time_ns: int) -> None:
         """The program ended; the work went on for so long in all."""
+        self._stop_observing()
         if (recorder := self._recorder) is not None:
             recorder.note_interlude(time_ns)
             self.guard(recorder.finish)
