@@ -35,8 +35,6 @@ def in_run(facts: Facts, found: Sequence[Finding], known: Iterable[Finding]) -> 
         return
     beside, interlude, share = recorded
     told = {(one.rule, one.location.file, one.location.line) for one in known if one.location is not None}
-    whole = whole_run(facts)
-    run_ns = whole.programs_ns if whole is not None else 0
     for one in found:
         saving, place = one.saving, one.location
         if saving is None or place is None or saving.run_ns or (one.rule, place.file, place.line) in told:
@@ -44,7 +42,7 @@ def in_run(facts: Facts, found: Sequence[Finding], known: Iterable[Finding]) -> 
         if saving.fraction * share < _LEAST_SHARE:
             continue
         gained, low, high = (part * share for part in (saving.fraction, saving.low, saving.high))
-        gain = Saving(0, gained, low, high, run_ns=int(gained * run_ns))
+        gain = Saving(0, gained, low, high, run_ns=int(saving.fraction * interlude.time_ns))
         severity = max(one.severity, severity_of(gain), key=lambda each: each.rank)
         message = f"{one.message} {_where(beside, interlude, share)}"
         yield replace(one, saving=gain, severity=severity, message=message, account=None)

@@ -53,10 +53,9 @@ class SignalChoice:
     ``name`` is that signal, or None before any came. It is the ``chosen`` one if there is one, else the best so far. If
     a step ``has_begun`` already, the chosen signal ends it, or `step` by default. Every ``every``-th signal ends a
     step. With ``is_replacement`` profkit, not the user, chose the signal in place of a weaker one, and `step` may still
-    replace it. The signal ``ended_by`` ends the recording, as what is recorded passes between its steps.
-    ``outdone_by`` names a better signal that came too late, or the same if another optimizer took over; ``outdone`` is
-    where it came. The signal ``ended_by`` outdoes any other: it is that of the training, between whose steps the
-    recording was made.
+    replace it. ``outdone_by`` names a better signal that came too late, or the same if another optimizer took over;
+    ``outdone`` is where it came. The signal ``ended_by`` outdoes any other: it is that of the training, between whose
+    steps the recording was made.
     ``is_each_update`` says that every optimizer step ends a step; it is an attribute because it is read at every
     optimizer step.
     """

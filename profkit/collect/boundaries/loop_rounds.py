@@ -53,8 +53,6 @@ class LoopRounds:
         self._rounds: dict[int, dict[int, int]] = {}  # by the code's identity: to hash it takes longer than a call
         self._begun_ns = self._since = 0
         self._chosen: Loop | None = None
-        self._trace = self._on_event
-        self._call = self._on_call
 
     def install(self, frame: FrameType | None) -> bool:
         """Begin with the frame and its callers. Returns False if another tracer is set, as a debugger's, or if the
@@ -68,16 +66,16 @@ class LoopRounds:
             self._begun_ns = time.perf_counter_ns()
         for caller in frames:
             if caller.f_trace is None and id(caller.f_code) in self._rounds:
-                caller.f_trace = self._trace
-        sys.settrace(self._call)
+                caller.f_trace = self._on_event
+        sys.settrace(self._on_call)
         return True
 
     def remove(self, frame: FrameType | None) -> None:
         """Leave the program as it was."""
-        if sys.gettrace() == self._call:
+        if sys.gettrace() == self._on_call:
             sys.settrace(None)
         for caller in self._frames(frame):
-            if caller.f_trace == self._trace:
+            if caller.f_trace == self._on_event:
                 caller.f_trace = None
 
     def choose(self) -> Loop | None:
@@ -117,7 +115,7 @@ class LoopRounds:
 
     @uncompiled
     def _on_call(self, frame: FrameType, _event: str, _argument: Any) -> Any:
-        return self._trace if id(frame.f_code) in self._rounds else None
+        return self._on_event if id(frame.f_code) in self._rounds else None
 
     @uncompiled
     def _on_event(self, frame: FrameType, event: str, _argument: Any) -> Any:
@@ -128,7 +126,7 @@ class LoopRounds:
             elif line == chosen.line and frame.f_code is chosen.code:
                 self.reach()
                 return None  # what this has set in the frame stays
-        return self._trace
+        return self._on_event
 
     def reach(self) -> None:
         """A round of the chosen loop begins."""

@@ -35,9 +35,9 @@ class Make(Protocol):
 
 
 class InterludeRecording:
-    """Call `observe` on the main thread, then now and then `find_signal`, up to `begin` or `give_up`; and `finish` at
-    the end of the program. ``on_over`` is called when nothing of the recording is left in the program, with the end of
-    the training step that ended it, if one did. An error ends it, and nothing else."""
+    """Call `observe` on the main thread, then now and then `find_signal`, up to `begin` or `stop_observing`; and
+    `finish` at the end of the program. ``on_over`` is called when nothing of the recording is left in the program, with
+    the end of the training step that ended it, if one did. An error ends it, and nothing else."""
 
     def __init__(self, make: Make, is_user: UserFiles, on_over: Callable[[StepBoundary | None], None]) -> None:
         self._make, self._is_user, self._on_over = make, is_user, on_over
@@ -80,7 +80,7 @@ class InterludeRecording:
         """Record. The next step ``of_steps``, the recording so far, ends it."""
         frame = sys._getframe()
         loop = self._rounds.choose() if self._rounds is not None and signal == ROUND else None
-        self._stop_observing()
+        self.stop_observing()
         self._recorder = recorder = self._make(plan, self.guard, self._end)
         recorder.signals.follow(of_steps)
         if loop is not None and self._rounds is not None:
@@ -89,11 +89,8 @@ class InterludeRecording:
         if loop is not None and self._rounds is not None:
             self._rounds.install(frame)
 
-    def give_up(self) -> None:
-        """The training goes on already."""
-        self._stop_observing()
-
-    def _stop_observing(self) -> None:
+    def stop_observing(self) -> None:
+        """Leave the program alone: it is known what ends steps, or the training goes on already."""
         if self._rounds is not None:
             self._rounds.remove(sys._getframe())
         if self._calls is not None:
@@ -113,7 +110,7 @@ class InterludeRecording:
 
     def finish(self, time_ns: int) -> None:
         """The program ended; the work went on for so long in all."""
-        self._stop_observing()
+        self.stop_observing()
         if (recorder := self._recorder) is not None:
             recorder.note_interlude(time_ns)
             self.guard(recorder.finish)
@@ -136,7 +133,7 @@ class InterludeRecording:
     def _fail(self, error: BaseException) -> None:
         recorder, self._recorder = self._recorder, None
         with suppress(Exception):
-            self._stop_observing()
+            self.stop_observing()
             if recorder is not None:
                 recorder.abandon(PROFKIT_FAILED + describe(error))
             self._on_over(None)

@@ -180,7 +180,7 @@ class profile:  # noqa: N801  # named like torch.profiler.profile, which it repl
         is_user = UserFiles(subject.roots)
         self._interlude = InterludeRecording(self._make_interlude, is_user, self._when_interlude_is_over)
         self._interludes = InterludeWatch(
-            self._interlude.guard, self._observe_interlude, self._begin_interlude, self._interlude.give_up
+            self._interlude.guard, self._observe_interlude, self._begin_interlude, self._interlude.stop_observing
         )
         self._stopper = Stopper()
         self._termination = Termination(self._guard, lambda: self._end(STATUS, (NOTE,)))
